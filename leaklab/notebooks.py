@@ -366,7 +366,7 @@ def read_notebook(file: Path) -> nbformat.NotebookNode:
         raise LeaklabError(msg) from error
     except Exception as error:  # nbformat raises whatever its JSON reader and its validator raise
         script = f"; a script is run by `leaklab watch {file}`" if str(file).endswith(".py") else ""
-        msg = f"{file} is no notebook that can be read: {shorten(str(error), _FAILURE_LIMIT)}{script}"
+        msg = f"{file} is not a notebook that can be read: {shorten(str(error), _FAILURE_LIMIT)}{script}"
         raise LeaklabError(msg) from error
 
 

@@ -258,7 +258,7 @@ def at_address(address: int, kind: str) -> list[Any]:
         places = np.flatnonzero(addresses_of(objects) == address).tolist()
         if places and type_name(type(objects[places[0]])) == kind:
             return [objects[places[0]]]
-    msg = f"that {shorten(kind, _EXPRESSION_LIMIT)} is gone: it was freed since it was shown"
+    msg = f"that {shorten(kind, _EXPRESSION_LIMIT)} is gone: it has been freed since it was shown"
     raise GoneError(msg)
 
 

@@ -56,11 +56,9 @@ def compare(before: Any, after: Any) -> Compared:
     compared = _compared(first, second)
     if compared is None:
         if isinstance(first, Report):
-            msg = f"{_kind_words(first)} is a comparison itself, or has no rows: give the reports that it was made from"
+            msg = f"{_kind_words(first)} is itself a comparison, or has no rows: give the two reports that it compares"
         else:
-            msg = (
-                f"compare takes two reports, two snapshots, or the names of their files, and no {type(first).__name__}"
-            )
+            msg = f"compare takes two reports, two snapshots, or the names of their files, not {type(first).__name__}"
         raise ReportError(msg)
     return compared
 

@@ -143,15 +143,15 @@ def _series(
 
 
 _ONE_RUN = (
-    "the traces do not prove that all files come from one run, and growth between runs is no leak: record with a "
+    "the traces do not prove that all files come from one run, and growth between runs is not a leak: record with a "
     "larger max_entries"
 )
 
 
 def _strangers_words(names: Sequence[str], number: int, why: str) -> str:
     return (
-        f"{names[number]} and {names[number + 1]} may come from different runs: {why}; a difference between runs is "
-        "no leak, so compare snapshots of one run"
+        f"{names[number]} and {names[number + 1]} may come from different runs: {why}; a difference between runs "
+        "is not a leak, so compare snapshots of one run"
     )
 
 

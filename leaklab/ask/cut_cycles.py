@@ -18,7 +18,7 @@ from leaklab.model.paths import CutResult
 from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen
 from leaklab.runtime.sizes import storages_of
-from leaklab.text import format_bytes
+from leaklab.text import format_bytes, unit_words
 
 _MAX_ROUNDS = 3
 """An object that a dict holds under two keys is let go in the second round."""
@@ -93,18 +93,18 @@ class _CutGain:
         cycles = "1 immortal cycle" if self.n_cycles == 1 else f"{self.n_cycles:,} immortal cycles"
         references = "1 reference" if self.n_references == 1 else f"{self.n_references:,} references"
         words = (
-            f"cut {cycles} open by removing {references}: {self.n_objects:,} objects and {format_bytes(self.n_bytes)} "
-            "of tensors came back"
+            f"cut {cycles} open by removing {references}: {unit_words(self.n_objects, 'objects')} and "
+            f"{format_bytes(self.n_bytes)} of tensors came back"
         )
         if self.n_outside_gone:
-            words += (
-                f", and {self.n_outside_gone:,} objects outside the cycles, to which they referred, were freed "
-                "with them"
-            )
+            outside = unit_words(self.n_outside_gone, "objects")
+            words += f", and with them {outside} outside the cycles that only they kept alive"
         else:
             words += ", and nothing outside was touched"
         if self.n_left:
-            words += f"; {self.n_left:,} more have no reference that is safe to remove"
+            words += (
+                f"; {self.n_left:,} more {'has' if self.n_left == 1 else 'have'} no reference that is safe to remove"
+            )
         return CutResult(
             self.n_cycles, self.n_references, self.n_objects, self.n_bytes, self.n_left, not self.n_outside_gone, words
         )

@@ -124,5 +124,5 @@ def living_object(heap: HeapNodes, vertex: int) -> list[Any]:
             is_held = not known or any(name_references(objects[at], objects[place]) for at in known)
             if is_held and type_name(type(objects[place])) == kind:
                 return [objects[place]]
-    msg = f"that {shorten(kind, _KIND_LIMIT)} is gone, or others hold it by now: read the memory again"
+    msg = f"that {shorten(kind, _KIND_LIMIT)} is gone, or other objects hold it now: read the memory again"
     raise GoneError(msg)

@@ -143,7 +143,7 @@ class Stretch:
         """Return what was made since; *name* is the moment after the code, *error* what the code raised."""
         before, self._before = self._before, None
         if before is None:
-            msg = "finish follows start"
+            msg = "finish() compares with start(), which was not called"
             raise RuntimeError(msg)
         failure = type(error).__name__ if error is not None else ""
         born = self._window.close()

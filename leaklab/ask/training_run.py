@@ -50,7 +50,7 @@ def training_run(name: str, *, namespace: dict[str, Any] | None = None, show: bo
 
 def _refuse_nameless(name: object) -> None:
     if not isinstance(name, str):
-        msg = f"a run needs a name to be called by, such as leaklab.training_run('A'), not {type(name).__name__}"
+        msg = f"a run needs a name, such as leaklab.training_run('A'), not {type(name).__name__}"
         raise TypeError(msg)
 
 

@@ -216,13 +216,13 @@ def try_change(
     else:
         checked = None if report._rerun is None else report._rerun.find()  # noqa: SLF001 - kept there for this
     if checked is None:
-        msg = "what was checked is not there to be run again: give it, try_change(report, change, function)"
+        msg = "the report has no code to run again: give a function, try_change(report, change, function)"
         raise ChangeError(msg)
     if namespace is not None:
         checked = replace(checked, namespace=namespace)
     try:
         if getattr(checked.code, "awaits", False):
-            msg = "the cell awaits, and only the notebook can do that: use %%leakcheck --try there"
+            msg = "the cell uses await, which works in the notebook only: use %%leakcheck --try there"
             raise ChangeError(msg)
         proposal = written_proposal(change, checked)
         finished = drive(change_steps(report.record, proposal, checked, seconds), checked.run)
@@ -352,7 +352,7 @@ def _refuse_wrong_types(**arguments: object) -> None:
         "known": ((frozenset, list, set, tuple), "a set of fingerprints"),
         "on_progress": ((Callable, type(None)), "a function of one argument"),
         "settings": ((Settings, type(None)), "a leaklab.Settings"),
-        "report": (LeakReport, "that of a check, a leaklab.LeakReport"),
+        "report": (LeakReport, "the leaklab.LeakReport of a check"),
     }
     for name, value in arguments.items():
         types, words = wanted.get(name, (bool, "True or False"))

@@ -316,7 +316,7 @@ def combine_with_lengths(
     if by_length.outcome is Outcome.LEAK:
         has_dropped = growth.outcome is not Outcome.LEAK and kept[0] == 0
         if has_dropped and witness.n_lately <= max(_TEETH * max(kept), _TOOTH * witness.n_places):
-            reason = f"its length {by_length.reason}, while old entries go: it may be full, and rise and fall"
+            reason = f"its length {by_length.reason}, while old entries are removed: it may be full, and rise and fall"
             return Growth(Outcome.INCONCLUSIVE, witness.count_per_run, reason), witness.count_per_run
         slack = max(_SAME_RATE * per_run, _ONE_ENTRY / len(kept))
         if growth.outcome is Outcome.LEAK and abs(per_run - witness.count_per_run) <= slack:
@@ -326,7 +326,7 @@ def combine_with_lengths(
     if witness.is_limit and growth.outcome in UNLIMITED:
         has_grown = by_length.outcome is Outcome.BOUNDED
         if has_grown and len(kept) < SURE_RUNS and (rest := _short_rest(kept)):
-            reason = f"its length {by_length.reason}, but it rested for {unit_words(rest, 'runs')} before"
+            reason = f"its length {by_length.reason}, but it did not grow for {unit_words(rest, 'runs')} before"
             return Growth(Outcome.INCONCLUSIVE, per_run, reason), per_run
         reason = f"its length {by_length.reason}: new entries replace old ones"
         return Growth(Outcome.BOUNDED, 0.0, reason), per_run

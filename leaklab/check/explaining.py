@@ -78,7 +78,7 @@ def as_far_as_memory_goes(
     try:
         return (yield from further)
     except MemoryError:
-        note = "memory ran out in further runs: what they would have told of the leaks is missing"
+        note = "memory ran out in further runs: what they would have shown about the leaks is missing"
         return replace(explained, later_notes=(*explained.later_notes, note))
 
 
@@ -98,7 +98,7 @@ def _doubted(session: CheckSession, explained: Explained) -> Explained:
         why = unseen.words
     else:
         return explained
-    doubt = f"nothing leaks in {unit_words(n_runs, 'runs')}, but {why}; more runs (-n) would show"
+    doubt = f"nothing leaks in {unit_words(n_runs, 'runs')}, but {why}; more runs (-n) would show whether it leaks"
     return replace(explained, open_questions=(doubt,))
 
 

@@ -94,7 +94,9 @@ class Finding:
         """
         if not (self.is_leak and self.code.is_emptied and n_runs <= MOST_OF_CACHES):
             return self
-        return self.undecided("but less of late, since entries are dropped; more runs (-n) would show")
+        return self.undecided(
+            "but less in the last runs, since entries are dropped; more runs (-n) would show whether it ends"
+        )
 
     def undecided(self, why: str) -> Finding:
         """Return it as not decided; *why* follows the reason for which it counted as a leak."""
@@ -135,13 +137,13 @@ class Survey:
         """
         above = int(self.view.tree.parent[container])
         if above >= 0 and self.n_runs <= MOST_OF_CACHES and (why := filled_once(self.view.objects[above])):
-            return f"but it may end: {why}; {_ENOUGH_RUNS} would show"
+            return f"but it may end: {why}; {_ENOUGH_RUNS} would show whether it does"
         reading = self.reading(container, unlisted)
         found = reading.branch or reading.limit
         if found is None or (self.n_runs > MOST_OF_CACHES and not found.drops):
             return ""
         enough = "more runs (-n)" if found.drops else _ENOUGH_RUNS
-        return f"but it may end: {found.words}; {enough} would show"
+        return f"but it may end: {found.words}; {enough} would show whether it does"
 
     def owner(self, finding: Finding) -> str:
         """Return the file of the nearest type or module that owns what grows: the code that fills it may stand there.

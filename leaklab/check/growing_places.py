@@ -215,13 +215,13 @@ def _by_holder(graphs: Sequence[Finding]) -> list[Finding]:
 
 
 def _graph_beside(view: HeapView, beside: LongGraph, n_runs: int) -> Finding:
-    reason = f"{beside.n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all the time of these"
+    reason = f"{beside.n_nodes:,} nodes of the first {n_runs:,} runs are left in its graph, from all of these runs"
     return _graph_at(view, beside.vertex, Growth(Outcome.LEAK, beside.n_nodes / n_runs, reason))
 
 
 def _graph_at(view: HeapView, vertex: int, growth: Growth) -> Finding:
     thing, described = view.objects[vertex], view.describe(vertex)
-    step = Step(".grad_fn", type_name(type(thing.grad_fn)), "", Status.LEAKED, "longer by every run")  # type: ignore[attr-defined]  # it is a tensor with a graph
+    step = Step(".grad_fn", type_name(type(thing.grad_fn)), "", Status.LEAKED, "longer with every run")  # type: ignore[attr-defined]  # it is a tensor with a graph
     leak = leak_in_place(
         view,
         described,

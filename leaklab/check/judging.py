@@ -303,7 +303,7 @@ def _judge_totals(measurement: Measurement, at_runs: tuple[int, ...]) -> Iterato
         if kept[-1] and not any(kept[:-1]):
             totals = [checkpoint.count_of(kind) for checkpoint in measurement.checkpoints]
             growth = judge_checkpoints(totals, at_runs, floor_per_run=REMADE_FLOOR)
-            why = "too few looks" if len(at_runs) < _LEAST_LOOKS else _uneven_words(totals, at_runs)
+            why = "too few measurements" if len(at_runs) < _LEAST_LOOKS else _uneven_words(totals, at_runs)
             if growth.outcome is Outcome.LEAK and why:
                 growth = Growth(Outcome.INCONCLUSIVE, growth.rate, f"{growth.reason}: {why}")
             if growth.outcome in _GROWING:
@@ -315,7 +315,7 @@ def _uneven_words(totals: Sequence[int], at_runs: Sequence[int]) -> str:
     phases = zip(pairwise(totals), pairwise(at_runs), strict=True)
     paces = [(b - a) / (after - before) for (a, b), (before, after) in phases]
     is_uneven = len(totals) < _SURE_LOOKS and max(paces[-_PACES:]) > _UNEVEN * min(paces[-_PACES:])
-    return "at uneven paces" if is_uneven else ""
+    return "at an uneven pace" if is_uneven else ""
 
 
 def _judge_containers(measurement: Measurement, at_runs: tuple[int, ...]) -> tuple[Grown[int], ...]:

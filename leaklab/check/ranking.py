@@ -187,7 +187,7 @@ def drop_noise(leaks: Sequence[Leak], ended: Mapping[str, Leak] | None = None) -
             for leak in small[:_N_SHOWN]
         )
         more = f"; and {len(small) - _N_SHOWN} more" if len(small) > _N_SHOWN else ""
-        places = "1 small place ends" if len(small) == 1 else f"{len(small)} small places end"
+        places = "1 small place goes away" if len(small) == 1 else f"{len(small)} small places go away"
         notes.append(f"{places} with a leak listed above, as the references show: {shown}{more}")
     return [leak for leak in rest if leak not in small], notes
 

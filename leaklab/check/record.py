@@ -66,7 +66,7 @@ def _withdrawn(session: CheckSession, explained: Explained) -> list[str]:
     gone = [growth_sentence(leak) for leak in session.shown if leak.holder not in known]
     if session.piles and not told:
         gone.append(pile_words(session.piles))
-    return [f"while the check was running, it showed: {words}; that did not go on" for words in gone[:1]]
+    return [f"while the check was running, it showed: {words}; this growth did not go on" for words in gone[:1]]
 
 
 def _run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:

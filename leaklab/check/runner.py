@@ -129,7 +129,7 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
         The record of the child. Where there is none, or it tells of an error, that of an ordinary check made here: what
         the code raises must be raised where the user can look at it.
     """
-    if why := "the code awaits" if awaits else why_no_child():
+    if why := "the code uses await" if awaits else why_no_child():
         return (yield from _ordinary(make_steps, why))
     with closing(make_steps()) as steps:
         first = next(steps)
@@ -166,7 +166,7 @@ def isolated_steps(make_steps: Callable[[], Steps], *, awaits: bool = False) -> 
 
 def _ordinary(make_steps: Callable[[], Steps], why: str) -> Steps:
     check = yield from make_steps()
-    return _with_note(check, f"not isolated, the runs were made in this process: {why}")
+    return _with_note(check, f"not isolated: the runs were made in this process, because {why}")
 
 
 def _with_note(check: Check, note: str) -> Check:

@@ -73,7 +73,8 @@ def _nanoseconds(thread: int) -> int:
 def new_threads_note(measurement: Measurement) -> str:
     """Say how many more threads there are than before the first run; empty where there are none."""
     counts = [checkpoint.n_threads for checkpoint in measurement.checkpoints]
-    return f"{counts[-1] - counts[0]} more threads run than before" if counts and counts[-1] > counts[0] else ""
+    n_more = counts[-1] - counts[0] if counts else 0
+    return f"{n_more} more thread{' runs' if n_more == 1 else 's run'} than before" if n_more > 0 else ""
 
 
 def thread_words(names: Sequence[str]) -> str:

@@ -133,7 +133,7 @@ def written_proposal(change: object, checked: Checked) -> Proposal:
         ChangeError: one sentence, if it cannot be tried.
     """
     if not isinstance(change, str):
-        msg = f"a change is a text, a unified diff or new source, not {type(change).__name__}"
+        msg = f"a change must be a str, a unified diff or new source, not {type(change).__name__}"
         raise ChangeError(msg)
     files = tuple(_files(checked.namespace))
     changes = written_changes(change, WrittenProgram(checked.program, files, checked.written, checked.as_run))
@@ -160,7 +160,7 @@ def _proposed(record: Check, proposal: Proposal) -> list[tuple[Leak, list[Propos
 
 def _words(changes: tuple[Change, ...]) -> str:
     others = f", and {unit_words(len(changes) - 1, 'other places')}" if len(changes) > 1 else ""
-    return f"Take your change of {changes[0].where}{others}."
+    return f"Apply your change to {changes[0].where}{others}."
 
 
 def _files(namespace: dict[str, Any] | None) -> Iterator[str]:

@@ -99,7 +99,7 @@ def _start(data: bytes) -> int:
         msg = "the file is empty: write it again with torch.cuda.memory._dump_snapshot(path)"
         raise SnapshotError(msg)
     if data[0] != _PROTO or len(data) < 2 or not 2 <= data[1] <= 5:  # noqa: PLR2004 - protocols 2 to 5
-        msg = "this is no pickle of protocol 2 to 5; give a file written by torch.cuda.memory._dump_snapshot(path)"
+        msg = "this is not a pickle of protocol 2 to 5; give a file written by torch.cuda.memory._dump_snapshot(path)"
         raise SnapshotError(msg)
     return 2
 
@@ -333,9 +333,12 @@ def _unpickle(file: Any) -> object:
     except SnapshotError:
         raise
     except (EOFError, MemoryError) as error:
-        msg = f"the file is cut off, or claims more than this machine holds ({type(error).__name__}); copy it again"
+        msg = f"the file is cut off, or claims more memory than there is ({type(error).__name__}); copy it again"
         raise SnapshotError(msg) from error
     except Exception as error:  # the unpickler raises nearly anything on data that is none
         reason = str(error)[:120].rstrip(".") or type(error).__name__
-        msg = f"the file is damaged or no pickle ({reason}); write it again with torch.cuda.memory._dump_snapshot(path)"
+        msg = (
+            f"the file is damaged or not a pickle ({reason}); write it again with "
+            "torch.cuda.memory._dump_snapshot(path)"
+        )
         raise SnapshotError(msg) from error

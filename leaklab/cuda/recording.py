@@ -34,14 +34,11 @@ def _memory_module() -> Any:
     try:
         import torch  # noqa: PLC0415 - reading snapshots needs none
     except ImportError as error:
-        msg = "recording needs torch, which cannot be imported here; files are opened without it, by load_cuda_snapshot"
+        msg = "recording needs torch, which cannot be imported here; load_cuda_snapshot opens files without it"
         raise SnapshotError(msg) from error
     memory: Any = torch.cuda.memory
     if not torch.cuda.is_available() or not hasattr(torch._C, "_cuda_memorySnapshot"):  # noqa: SLF001 - its only home
-        msg = (
-            "recording needs a CUDA device, and torch sees none here; "
-            "files are opened without one, by load_cuda_snapshot"
-        )
+        msg = "recording needs a CUDA device, and torch sees none here; load_cuda_snapshot opens files without one"
         raise SnapshotError(msg)
     return memory
 

@@ -107,7 +107,7 @@ def _rate_beside(levels: Sequence[int], at_steps: Sequence[int], leaks: float) -
 
 def _growth_words(uses: Sequence[PoolUse], rate: float, leaks: float, unit: str) -> str:
     levels = levels_words([use.reserved_bytes for use in uses])
-    beside = f"what leaks is {format_bytes(leaks)}" if leaks else "what is live does not"
+    beside = f"what leaks is {format_bytes(leaks)}" if leaks else "live memory does not"
     return f"reserved memory of {uses[-1].device} grows by {format_bytes(rate)} per {unit} ({levels}), {beside}"
 
 

@@ -121,7 +121,9 @@ def memory_of(raw: object, name: str) -> Memory:
         ]
         traces = tuple(_traces(top, once))
     except SnapshotError as error:
-        msg = f"{name!r} is no memory snapshot: {error}; give a file written by torch.cuda.memory._dump_snapshot(path)"
+        msg = (
+            f"{name!r} is not a memory snapshot: {error}; give a file written by torch.cuda.memory._dump_snapshot(path)"
+        )
         raise SnapshotError(msg) from None
     note = top.get(NOTE_KEY)
     note = note if type(note) is dict else {}

@@ -116,7 +116,7 @@ def run_again(filename: str, changes: Sequence[Change], program: Program) -> Non
     tree = parsed(edited(text, own) if own else text, (), filename)
     code = compile(tree, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     if code.co_flags & CO_COROUTINE:
-        msg = f"{program.named(filename)} awaits, and would have to run again"
+        msg = f"{program.named(filename)} uses await, and would have to run again"
         raise NotTriedError(msg)
     exec(code, program.namespace)  # type: ignore[arg-type]  # noqa: S102 - a dict; the user's own code
 
@@ -230,7 +230,7 @@ def _swaps_in_file(
         if all(swap.is_covered(by) for swap, by in zip(swaps, running, strict=True)):
             break
     else:
-        msg = "the code that runs is not that of the source"
+        msg = "the code that runs does not match its source"
         raise NotTriedError(msg)
     chosen = {swap.old[path] for swap, paths in zip(swaps, running, strict=True) for path in paths}
     _refuse_compiled([function for function in functions if function.__code__ in chosen])

@@ -253,7 +253,8 @@ def other_gradient(before: Behaviour, after: Behaviour) -> str:
             are_no_numbers = math.isnan(was) and math.isnan(now)
             if not (are_no_numbers or math.isclose(was, now, rel_tol=_SAME, abs_tol=_NOTHING)):
                 shown = "a parameter" if name.startswith(_UNNAMED) else name
-                return f"the gradient of {shown} is another: {now:.3g} instead of {was:.3g}, added up"
+                sums = f"its absolute values add up to {now:.3g} instead of {was:.3g}"
+                return f"the gradient of {shown} is different: {sums}"
     return ""
 
 
@@ -367,9 +368,7 @@ def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
         is_left = is_unnamed and (was.was_replaced or not (was.was_given or was.was_updated))
         return "" if is_left else f"{shown} is gone"
     if was.has_gradient != now.has_gradient:
-        return (
-            f"{shown} no longer gets a gradient" if was.has_gradient else f"{shown} gets a gradient, which it did not"
-        )
+        return f"{shown} no longer gets a gradient" if was.has_gradient else f"{shown} now gets a gradient"
     if was.was_given and not now.was_given:
         return f"the gradient of {shown} is no longer written"
     return f"{shown} is no longer updated" if was.was_updated and not now.was_updated else ""

@@ -122,7 +122,7 @@ def _make(definition: Definition, program: Program) -> Iterator[Callable[[], Non
     owner, old = next(filter(None, (_found(table, definition) for table in tables)), (None, None))
     function: Any = _innermost(old)
     if function is None or "__class__" in function.__code__.co_freevars:
-        msg = "the code that runs is not that of the source"
+        msg = "the code that runs does not match its source"
         raise NotTriedError(msg)
     made: dict[str, Any] = {}
     code = definition.code(definition.new, function.__code__.co_flags & FUTURE_FLAGS)

@@ -45,7 +45,7 @@ def edited(text: str, changes: Sequence[Change]) -> str:
         before = lines_of(change.before)
         first, end = change.line - 1, change.line - 1 + len(before)
         if first < 0 or lines[first:end] != before:
-            msg = "the source is not the one that runs"
+            msg = "the code that runs does not match its source"
             raise NotTriedError(msg)
         if following is not None and end >= following.line:
             msg = "two changes concern one line"
@@ -175,7 +175,7 @@ def parsed(text: str, changes: Sequence[Change] = (), filename: str = "<changed>
             flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
             tree = compile(text, filename, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError) as error:
-        msg = f"the changed code is no Python ({type(error).__name__})"
+        msg = f"the changed code is not valid Python ({type(error).__name__})"
         raise NotTriedError(msg) from None
     assert isinstance(tree, ast.Module)  # noqa: S101 - what PyCF_ONLY_AST returns
     if changes:

@@ -138,7 +138,7 @@ class _Trials:
         self._reference = result = yield from runs.of(unchanged)
         if runs.in_children and not result.ended_by and (result.gain is None or not shows(result.gain)):
             if self._means.is_copy:
-                self._stopped = "in a copy of the process this leak does not show: --cure tries it in your notebook"
+                self._stopped = "this leak does not appear in a copy of the process: --cure tries it in your notebook"
                 return
             # In a child it is another program: it may need a thread or a connection that only this process has.
             runs.end_children()
@@ -171,7 +171,7 @@ class _Trials:
                 yield from self._runs.begin_children(following)
             del leak.todo[0]
             if not may_be_tried(proposal):
-                why = proposal.not_tried or "it is no change of a line"
+                why = proposal.not_tried or "it does not change a line"
                 leak.answers.append(_Answer(proposal, CureOutcome.NOT_TRIED, why))
                 continue
             if leak.n_tried >= _MAX_TRIED:
@@ -240,7 +240,7 @@ class _Trials:
         for one in [one for answers in self._answers.values() for one in answers if self._is_kept(one)]:
             if are_apart(one.proposal.changes, ending.proposal.changes):
                 one.outcome = CureOutcome.CURED
-                one.evidence += "; nothing is left with the changes for the other leaks"
+                one.evidence += "; with the changes for the other leaks, nothing is left behind"
             elif (both := joined(one.proposal, ending.proposal)) is not None:
                 ending.proposal = both
 

@@ -76,7 +76,7 @@ def written_changes(text: str, program: WrittenProgram) -> tuple[Change, ...]:
         msg = "the change is empty: give a unified diff, or the new source of the cell or of a function"
         raise ChangeError(msg)
     if not (texts := program.texts()):
-        msg = "the source of what was checked is not known, so nothing can be changed in it"
+        msg = "the source of the checked code is not known, so it cannot be changed"
         raise ChangeError(msg)
     changed = _patched(text, program, texts) if _is_diff(text) else _replaced(text, program, texts)
     changes: list[Change] = []
@@ -138,7 +138,7 @@ def _place_of(name: str, texts: dict[str, str]) -> tuple[str, ast.stmt]:
             raise ChangeError(msg)
         if at_top:
             return filename, at_top[0]
-    msg = f"there is no function or class `{name}` in what was checked, nor in the sources that it uses"
+    msg = f"there is no function or class `{name}` in the checked code, nor in the sources that it uses"
     raise ChangeError(msg)
 
 
@@ -257,7 +257,7 @@ def _applied(hunks: Sequence[_Hunk], text: str, place: str) -> str:
         if not found:
             standing = [line.strip() for line in lines]
             absent = next((line for line in hunk.before if line.strip() not in standing), "")
-            why = f"it has no line `{shorten(absent.strip(), _LINE_LIMIT)}`" if absent else "its lines stand apart"
+            why = f"it has no line `{shorten(absent.strip(), _LINE_LIMIT)}`" if absent else "its lines are not together"
             msg = f"the change does not fit {place}, at {hunk.head}: {why}"
             raise ChangeError(msg)
         start, blanks = found
@@ -299,7 +299,7 @@ def _tree(text: str) -> ast.Module:
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
         where = f"line {line} of it" if line else "it"
-        msg = f"the change is no Python: {getattr(error, 'msg', None) or error} in {where}"
+        msg = f"the change is not valid Python: {getattr(error, 'msg', None) or error} in {where}"
     else:
         assert isinstance(tree, ast.Module)  # noqa: S101 - what PyCF_ONLY_AST returns
         return tree

@@ -279,7 +279,7 @@ def _judge_pace(rates: Sequence[float], words: str) -> Growth:
     is_settled = last >= SETTLED_RATIO * before
     fades_throughout = len(rates) > 3 and not is_settled and before < SETTLED_RATIO * rates[-3]  # noqa: PLR2004
     if last < STEADY_RATIO * before or fades_throughout:
-        return Growth(Outcome.INCONCLUSIVE, last, f"grows, but slower and slower: {words}")
+        return Growth(Outcome.INCONCLUSIVE, last, f"grows, but more and more slowly: {words}")
     rate = min(last, before)
     return Growth(Outcome.LEAK, rate, f"grew by at least {rate:,.3g} per run in each phase: {words}")
 

@@ -118,7 +118,7 @@ def judge_per_run_bytes(levels: Sequence[float], *, floor_per_run: float) -> Gro
         return growth
     step = series.steps[run - 1]
     rest = judge_per_run_bytes([*levels[:run], *(level - step for level in levels[run:])], floor_per_run=floor_per_run)
-    return replace(rest, reason=f"{rest.reason}; beside that, {format_bytes(step)} once, in run {run}")
+    return replace(rest, reason=f"{rest.reason}; apart from that, {format_bytes(step)} once, in run {run}")
 
 
 def _one_off(series: _Series) -> int:
@@ -184,7 +184,7 @@ def _few_steps(series: _Series) -> Growth | None:
     growth = format_bytes(series.settled_growth)
     least_silence = MIN_SILENCE if not rhythm.gaps else max(MIN_SILENCE, 2 * rhythm.widest + 1)  # a dict doubles
     if rhythm.length >= FEW_STEPS and rhythm.tail >= least_silence:
-        reason = f"{_steps(len(rhythm.hits))} of {growth} in all, flat since {rhythm.tail} runs"
+        reason = f"{_steps(len(rhythm.hits))} of {growth} in all, flat for the last {rhythm.tail} runs"
         return Growth(Outcome.BOUNDED, 0.0, reason)
     return Growth(
         Outcome.INCONCLUSIVE, series.rate, f"{_steps(len(rhythm.hits))} of {growth} in all: no regular pattern yet"
@@ -210,7 +210,7 @@ def _stopped(series: _Series) -> Growth | None:
         return Growth(Outcome.BOUNDED, 0.0, f"{grew}, then stopped")
     if chance < DOUBTFUL:
         return Growth(
-            Outcome.INCONCLUSIVE, series.rate, f"{grew}, {rhythm.tail} flat since: the growth may have stopped"
+            Outcome.INCONCLUSIVE, series.rate, f"{grew}, flat for {rhythm.tail} runs since: the growth may have stopped"
         )
     return None
 

@@ -303,7 +303,7 @@ def _window(cohorts: SurvivorCounts) -> Growth | None:
 def _bursts(cohorts: SurvivorCounts) -> Growth | None:
     if not cohorts.settled.is_one_pause():
         return None
-    return _open(cohorts, f"{cohorts.words}, in bursts with {cohorts.settled.widest - 1} silent runs between")
+    return _open(cohorts, f"{cohorts.words}, in bursts, with {cohorts.settled.widest - 1} empty runs between")
 
 
 def _slowing(cohorts: SurvivorCounts) -> Growth | None:

@@ -79,9 +79,9 @@ def _clean(n_runs: int, n_aside: int, logs: Sequence[Leak], small: tuple[int, in
     aside = f"{n_aside} small place{'s grow' if n_aside > 1 else ' grows'} (see the notes)" if n_aside else ""
     if small[0]:
         words = f"nothing leaks {format_bytes(small[1])} or more per run in {_runs(n_runs)}{_and_small(small)}"
-        return f"{words}{_and_logs(logs)}" + (f"; beside it {aside}" if aside else "")
+        return f"{words}{_and_logs(logs)}" + (f"; in addition, {aside}" if aside else "")
     if logs:
-        return f"nothing leaks{_and_logs(logs)}" + (f"; beside it {aside}" if aside else "")
+        return f"nothing leaks{_and_logs(logs)}" + (f"; in addition, {aside}" if aside else "")
     if aside:
         return f"nothing of yours piled up in {_runs(n_runs)}: {aside}"
     return f"nothing piled up in {_runs(n_runs)}: only the latest run's objects are alive"

@@ -131,7 +131,7 @@ def check_cell_again(shell: Any, cell: CheckedCell) -> LeakReport:
         report = shell.run_cell_magic(_MAGIC, f"{line} -q -o".strip(), cell.body)
     if inspect.iscoroutine(report):
         report.close()
-        msg = "the cell awaits, and only the notebook can do that: run it there"
+        msg = "the cell uses await, which works in the notebook only: run it there"
         raise LeaklabError(msg)
     if type(report) is not LeakReport:
         msg = "the check gave no report: run its cell in the notebook to see why"
@@ -181,7 +181,7 @@ def run_again(
     cell = None if shell is None else find_cell(shell, report.check.settings.name)
     if cell is None:
         msg = (
-            "the cell of this check is not among the inputs of this notebook: run it there, or give "
+            "the cell of this check was not run in this kernel: run it here first, or give "
             "explore(report, again=...) a function that checks again"
         )
         raise CannotDoError(msg)

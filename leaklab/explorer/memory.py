@@ -196,7 +196,7 @@ class TakenHeap(Source):
         try:
             borrowed = living_object(self._heap, vertex)
         except GoneError:
-            return "not known: it is gone by now"
+            return "not known: the object is gone"
         traced = tracemalloc.get_object_traceback(borrowed[0])
         borrowed.clear()
         return f"{traced[-1].filename}:{traced[-1].lineno}" if traced else "not known: it is older than the tracing"

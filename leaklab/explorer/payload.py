@@ -226,7 +226,7 @@ def _tree(lines: Sequence[TreeLine]) -> list[list[object]]:
 
 
 def _leak(leak: Leak, outcome: str, cells: Sequence[str], this_cell: str) -> Data:
-    sentence = growth_sentence(leak) if leak.bytes_per_run or leak.count_per_run else f"{leak.holder} grows no more"
+    sentence = growth_sentence(leak) if leak.bytes_per_run or leak.count_per_run else f"{leak.holder} no longer grows"
     advice = advice_of(leak)
     known = [fact for fact in leak_facts(leak, _FACT_WIDTH) if fact.label != "all paths"]  # they are drawn as a tree
     facts = [*([("line", (advice.line,), True)] if advice.line else []), *known]

@@ -232,7 +232,7 @@ class Looks:
         if node is None:
             return self._source.locate(number, key)
         if not node.address:
-            msg = "that is no object: open or ignore what it leads to"
+            msg = "that is not an object: open or ignore what it leads to"
             raise GoneError(msg)
         return node.address, node.kind
 
@@ -273,7 +273,7 @@ def _sentence(graph: LiveGraph, look: _Look, change: str) -> str:
             return "Nothing else holds this object; dropping the ignored references would free it."
         return "no variable, module or running function leads to it: see 'Why is it alive?'"
     if change in ("hide", "show") and look.hidden:
-        return f"without what is ignored {_paths(graph.n_paths)} still to it"
+        return f"without what is ignored, {_paths(graph.n_paths)} to it"
     return f"{_paths(graph.n_paths)} to it now"
 
 

@@ -92,7 +92,7 @@ def put_into(namespace: dict[str, Any], name: str, borrowed: list[Any], *, sure:
     """
     try:
         if not name.isidentifier() or keyword.iskeyword(name):
-            msg = f"{clip(name, 40)!r} is no name for a variable"
+            msg = f"{clip(name, 40)!r} is not a name for a variable"
             raise CannotDoError(msg)
         if name in namespace and not sure:
             return {"confirm": f"This replaces your variable {clip(name)}"}
@@ -121,7 +121,7 @@ def export_heap(heap: SavedHeap, path: str, *, sure: bool) -> Data:
     """
     target = Path(os.path.expanduser(path.strip()))  # noqa: PTH111 - Path.expanduser raises for unknown users
     if target.suffix not in (_PAGE, _HEAP_FILE):
-        msg = f"the file ends in {_PAGE}, to be looked at, or {_HEAP_FILE}, to be opened with leaklab.load"
+        msg = f"the name must end in {_PAGE}, for a page, or in {_HEAP_FILE}, for a file that leaklab.load opens"
         raise CannotDoError(msg)
     if target.exists() and not sure:
         return {"confirm": f"This replaces the file {clip(str(target.resolve()))}"}
@@ -228,7 +228,7 @@ class Session:
             return self.source, int(target)
         moment, _, number = target.removeprefix(_OBJECT).partition(" ")
         if self._taken is None or moment != str(self._n_taken) or not number.isdecimal():
-            msg = "the memory was read again since: choose the object once more"
+            msg = "the memory has been read again since then: choose the object once more"
             raise AskedWronglyError(msg)
         return self._taken, int(number)
 
@@ -285,7 +285,7 @@ class Session:
 
     def _heap_taken(self) -> TakenHeap:
         if self._taken is None:
-            msg = "the memory was not read yet"
+            msg = "the memory has not been read yet"
             raise AskedWronglyError(msg)
         return self._taken
 
@@ -346,7 +346,7 @@ class Session:
         dot = str(arguments.get("dot", ""))
         svg = draw_svg(dot) if len(dot) <= _MAX_DOT else None
         if svg is None:
-            msg = "nothing here can draw the graph: `pip install pygraphviz`; the path stands below as text"
+            msg = "nothing here can draw the graph: `pip install pygraphviz`; the path is below as text"
             raise AskedWronglyError(msg)
         return {"svg": svg}
 

@@ -142,7 +142,7 @@ KNOWN_HOLDERS: tuple[KnownHolder, ...] = (
         root="",
     ),
     KnownHolder(
-        "a list state of a metric, longer by every update", "metric.reset()", kind=r"^torchmetrics\."
+        "a list state of a metric, longer with every update", "metric.reset()", kind=r"^torchmetrics\."
     ),
     KnownHolder(
         "the writer's queue and thread for TensorBoard events",

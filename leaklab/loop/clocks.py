@@ -55,7 +55,7 @@ _SAME_LARGEST = 3
 """The largest module that was called so often is the one whose calls may be steps."""
 NO_CLOCK = (
     "no optimizer made a step, no DataLoader gave ten batches, no gradients were computed, no server answered ten "
-    "requests, no module was called again and again, so no steps were counted"
+    "requests, and no module was called again and again, so no steps were counted"
 )
 
 

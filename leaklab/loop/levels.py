@@ -165,7 +165,7 @@ def refuse_wrong(name: object, *, total_steps: object, overhead: object, first_s
         msg = f"the name of a monitor must be a str, not {type(name).__name__}"
         raise TypeError(msg)
     if not (total_steps is None or (isinstance(total_steps, int) and total_steps > 0)):
-        msg = f"total_steps must be a whole number above 0, or None if nobody knows, not {total_steps!r}"
+        msg = f"total_steps must be a whole number above 0, or None if it is not known, not {total_steps!r}"
         raise ValueError(msg) if isinstance(total_steps, int) else TypeError(msg)
     if not (first_step is None or (isinstance(first_step, int) and first_step >= 0)):
         msg = f"first_step must be a whole number, 0 or more, or None to let the loop's pace decide, not {first_step!r}"

@@ -267,7 +267,7 @@ class Monitor:
     def _attend(self) -> None:
         """Do what is due after this step, and set when to come again."""
         if not self._is_running:
-            msg = "the monitor is not running: count steps inside of its `with` block, or between start() and stop()"
+            msg = "the monitor is not running: count steps inside its `with` block, or between start() and stop()"
             raise RuntimeError(msg)
         began, cpu_began = time.perf_counter(), time.thread_time()
         changes: list[StateChange] = []

@@ -90,7 +90,7 @@ class FirstRun:
         if report.leaked or is_too_long or is_interrupted:
             ended = "was interrupted" if is_interrupted else f"took {format_seconds(seconds)}"
             note = (
-                f"the cell was run once, which {ended}: its {unit_words(watch.n_steps, 'steps')} were judged, and what "
-                "it leaves behind each time that it is run was not"
+                f"the cell was run once, which {ended}: its {unit_words(watch.n_steps, 'steps')} were judged, but not "
+                "what each run of the cell leaves behind"
             )
             self.report = type(report)(replace(report.record, notes=(note, *report.record.notes)))

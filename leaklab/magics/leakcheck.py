@@ -198,7 +198,7 @@ class LeakLab(ShellMagics):
         """Wait for the trials of the last check, if some are under way: beside a new check they would disturb it."""
         trials, self._trials = self._trials, None
         if trials is not None and not trials.are_over:
-            say("the changes of the last check are still tried; interrupt to end that")
+            say("the changes of the last check are still being tried; interrupt to end that")
             trials()
 
     async def _check_awaiting(
@@ -287,7 +287,7 @@ class LeakLab(ShellMagics):
             proposal = written_proposal(self._namespace[options.written], checked)
         except ChangeError as error:
             raise UsageError(str(error)) from None
-        return then_tried(steps, proposal, checked, settings.max_seconds, lambda: progress.say("your change is tried"))
+        return then_tried(steps, proposal, checked, settings.max_seconds, lambda: progress.say("trying your change"))
 
     def _finish(
         self, finished: Finished, code: Cell, options: Any, progress: ProgressLine, agreement: Agreement | None

@@ -163,7 +163,7 @@ class LeaksMagics(ShellMagics):
         shell: Any = self.shell
         source = self._source(number)
         if not source.strip():
-            msg = f"there is no cell In[{number}] in this kernel: In has the texts of all that were executed"
+            msg = f"there is no cell In[{number}] in this kernel: In has the source of every cell that was executed"
             raise UsageError(msg)
         if (magic := _MAGIC_CELL.match(source)) is not None:
             options, source = f"{options} {magic[1]}".strip(), magic[2]
@@ -175,7 +175,7 @@ def _waited_for(report: object, what: str) -> object:
     """Return *report*; refuse one that is still to be awaited, which a line magic cannot do."""
     if inspect.iscoroutine(report):
         report.close()
-        msg = f"{what} awaits: write %%leakcheck above it in a cell of its own"
+        msg = f"{what} uses await: write %%leakcheck above it in a cell of its own"
         raise UsageError(msg)
     return report
 
@@ -186,7 +186,7 @@ def _refuse_mistakes(shell: Any, asked: str) -> None:
     try:
         ast.parse(shell.transform_cell(asked))
     except SyntaxError as error:
-        problem = f"{shorten(asked)!r} is no Python: {error.msg}"
+        problem = f"{shorten(asked)!r} is not valid Python: {error.msg}"
     if problem:
         raise UsageError(problem)
 

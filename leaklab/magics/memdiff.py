@@ -218,7 +218,7 @@ class _Marks:
             LookupError: one sentence with the marks that exist, if one of them does not, or there are more than two.
         """
         if not self._by_name:
-            asked = f"there is no mark {names[0]!r}, and none at all" if names else "there is no mark to compare with"
+            asked = f"there is no mark {names[0]!r}, and no other mark" if names else "there is no mark to compare with"
             msg = f"{asked}: make one with %memdiff --mark {names[0] if names else 'before'}"
             raise LookupError(msg)
         known = ", ".join(self._by_name)

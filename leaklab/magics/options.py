@@ -203,7 +203,7 @@ def _refuse_late_options(rest: str, known: Collection[str]) -> None:
         ast.parse(rest if shell is None else shell.transform_cell(rest))
     except (SyntaxError, ValueError):
         first = rest.partition(f" {late[0]}")[0]
-        msg = f"{late[0]} stands behind {shorten(first, _EXPRESSION_LIMIT)!r}: options come first"
+        msg = f"{late[0]} comes after {shorten(first, _EXPRESSION_LIMIT)!r}: put options first"
         raise UsageError(msg) from None
 
 
@@ -218,9 +218,9 @@ def evaluated(expression: str, namespace: dict[str, Any]) -> list[Any]:
     try:
         code = compile(expression, "<expression>", "eval")
     except (SyntaxError, ValueError) as error:
-        problem = f"{shown!r} is no Python expression: {getattr(error, 'msg', error)}; options stand before it"
+        problem = f"{shown!r} is not a Python expression: {getattr(error, 'msg', error)}; put options before it"
         if expression.startswith("-"):
-            problem = f"{expression.split(maxsplit=1)[0]!r} is no option, and {shown!r} is no Python expression"
+            problem = f"{expression.split(maxsplit=1)[0]!r} is not an option, and {shown!r} is not a Python expression"
     if code is None:
         raise UsageError(problem)
     try:

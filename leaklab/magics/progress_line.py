@@ -75,12 +75,12 @@ class ProgressLine:
         if progress.stage == RUNS:
             return  # the next run's line says it
         if progress.stage == LINES:
-            self.say("the line that leaks is looked for")
+            self.say("looking for the line that leaks")
             return
         if self._write == self._write_display and progress.seconds >= _WORTH_A_REPORT and progress.check:
             self._show_early(self._make_report(progress.check))
         limit = f", for about {_rounded(progress.seconds)}" if progress.seconds >= 1 else ""
-        self.say(f"changes that would end the leak are tried{limit}; interrupt to keep the report as it is")
+        self.say(f"trying changes that would end the leak{limit}; interrupt to keep the report as it is")
 
     @property
     def can_go_on(self) -> bool:
@@ -95,7 +95,7 @@ class ProgressLine:
     def show_beside(self, report: object) -> None:
         """Display *report* in the place of the line, and below it that changes are tried while the kernel is free."""
         self._show_early(report)
-        self.say("changes that would end the leak are tried in a copy of the process; the kernel is free meanwhile")
+        self.say("trying changes that would end the leak in a copy of the process; the kernel is free meanwhile")
 
     def show(self, report: object) -> None:
         """Display *report*, in the place of the line if there is one."""
@@ -188,7 +188,8 @@ class ProgressLine:
         most = max(most, number)  # a run may have taken longer than those before it
         runs = f" of {fewest:,} to {most:,}" if number < fewest < most else f" of at most {most:,}"
         runs = runs if number <= most else ""  # the last run took longer than those that the limit was reckoned by
-        return f"run {number:,}{runs}" + (f", at most {_rounded(left)} left, then the line" if left >= 1 else "")
+        rest = f", at most {_rounded(left)} left, then the search for the line" if left >= 1 else ""
+        return f"run {number:,}{runs}{rest}"
 
     def _write_display(self, words: str) -> None:
         if self._display_id:

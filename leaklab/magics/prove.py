@@ -76,11 +76,11 @@ class ProveWidget(AnyWidget):
     def _received(self, content: Any, _buffers: object) -> None:
         did = content.get("did") if type(content) is dict else None
         if did == "not found":
-            words = f"{self._where} is not as it was when it was checked: nothing was written"
+            words = f"{self._where} has changed since the check: nothing was written"
             words += f"; report.patch({self._number}) shows the change"
             self.shown = self._now("gone", words)
         elif did == "undone":
-            self.shown = self._now("offered", "the old text stands there again; the report is of the changed one")
+            self.shown = self._now("offered", "the old text is back; the report is about the changed text")
         elif did == "applied":
             self.shown = self._now("checking", f"written into {self._where}; the check runs again ...")
             self.shown = self._now("applied", self._outcome())
@@ -139,7 +139,7 @@ def _proven(shell: Any, change: AppliedChange, report: LeakReport, show: Callabl
         with capture_output():
             shell.run_cell(new, store_history=True).raise_error()
     if cell is None:
-        msg = "the cell of this check is not among the inputs of this notebook: run it there"
+        msg = "the cell of this check was not run in this kernel: run it here first"
         raise ChangeError(msg)
     again = check_cell_again(shell, cell)
     show(again)

@@ -33,7 +33,7 @@ class CheckedProgram:
 
     def __init__(self, file: Path, cell: int, store: Path) -> None:
         if file.suffix not in (NOTEBOOK, SCRIPT):
-            msg = f"{file.name} is no program: give a script (.py) or a notebook (.ipynb)"
+            msg = f"{file.name} is not a program: give a script (.py) or a notebook (.ipynb)"
             raise LeaklabError(msg)
         self._file, self._store = file, store
         cells = _code_cells(file) if file.suffix == NOTEBOOK else [file.read_text(encoding="utf-8")]
@@ -67,7 +67,7 @@ class CheckedProgram:
             module_name += "_"
         specification = importlib.util.spec_from_file_location(module_name, self._file)
         if specification is None or specification.loader is None:
-            msg = f"{self._file.name} cannot be imported; functions are checked of scripts (.py)"
+            msg = f"{self._file.name} cannot be imported; only functions of scripts (.py) are checked"
             raise LeaklabError(msg)
         module = sys.modules[module_name] = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(module)

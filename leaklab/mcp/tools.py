@@ -71,7 +71,7 @@ class Tools:
         report.save(self._store / f"{name}.json")
         write_bytes(self._store / f"{name}.asked", json.dumps(asked).encode())
         words = report.brief(redact=redact) if hasattr(report, "brief") else str(report)
-        return self._told(words, f"This report is called {name}. In a cell, line 1 stands for that of %%leakcheck.")
+        return self._told(words, f"This report is called {name}. In a cell, line 1 is the line of %%leakcheck.")
 
     def read_report(self, report: str, *, leak: int = 0, whole: bool = False) -> str:
         """Read a report again, or one that is in a file. Runs nothing.
@@ -98,7 +98,7 @@ class Tools:
         """
         kept = self._store / f"{report}.asked"
         if not _REPORT.fullmatch(report) or not kept.is_file():
-            msg = f"there is no report {report!r} that check has made"
+            msg = f"check has made no report called {report!r}"
             raise LeaklabError(msg)
         asked = json.loads(kept.read_bytes())
         file, function, cell = self._inside(asked["path"]), asked["function"], asked["cell"]
@@ -180,7 +180,7 @@ class Tools:
         """
         file = self._store / f"{answer}.txt"
         if not _ANSWER.fullmatch(answer) or not file.is_file():
-            msg = f"there is no answer {answer!r} of which more could be read"
+            msg = f"there is no answer called {answer!r} to go on with"
             raise LeaklabError(msg)
         return self._told(file.read_text(encoding="utf-8"), name=answer, offset=offset)
 
@@ -194,7 +194,7 @@ class Tools:
             write_bytes(self._store / f"{name}.txt", text.encode(errors="replace"))
         part = rest.encode(errors="replace")[: LIMIT_BYTES - _ROOM_BELOW - len(below)].decode(errors="ignore")
         part = part[: part.rfind("\n") + 1] or part
-        more = f'The answer goes on: read_more("{name}", offset={offset + len(part)}) of {len(text):,} characters.'
+        more = f'The answer has {len(text):,} characters; go on with read_more("{name}", offset={offset + len(part)}).'
         return f"{part.rstrip()}\n\n{below}\n{more}"
 
     def _inside(self, name: str) -> Path:

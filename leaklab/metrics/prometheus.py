@@ -257,7 +257,7 @@ def _problem(port: int, address: str, error: OSError | UnicodeError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"cannot listen on port {port} of {address}: it is in use; give another one, or 0 for any that is free"
     if error.errno == errno.EACCES:
-        return f"cannot listen on port {port} of {address}: this user may not; give one above 1023"
+        return f"cannot listen on port {port} of {address}: this user may not use it; give one above 1023"
     reason = os.strerror(error.errno) if error.errno else str(error)
     return f"cannot listen on port {port} of {address}: {reason}"
 
@@ -321,7 +321,7 @@ class Push:
             if self.problem and not self._has_warned:
                 self._has_warned = True
                 with suppress(RuntimeWarning):  # where a filter makes it an error, it would end this thread
-                    warnings.warn(f"{self.problem}; it is tried again", RuntimeWarning, stacklevel=2)
+                    warnings.warn(f"{self.problem}; it will be tried again", RuntimeWarning, stacklevel=2)
 
     def _try(self, act: Callable[[], None]) -> None:
         try:

@@ -204,7 +204,7 @@ METRICS = (
     ),
     Metric(
         "leaklab_alarm", "leaklab.alarm", "1", Kind.GAUGE,
-        "1 while an alarm stands: the growth takes memory that the loop needs before it ends.",
+        "1 while an alarm is active: the growth takes memory that the loop needs before it ends.",
         _figure(lambda status: status.is_alarm),
     ),
     Metric(
@@ -229,7 +229,7 @@ METRICS = (
     ),
     Metric(
         "leaklab_growth_bytes_per_step", "leaklab.growth", "By/{step}", Kind.GAUGE,
-        "What all that grows takes per step; 0 where nothing does.",
+        "What all growing places take per step; 0 where nothing grows.",
         _figure(lambda status: status.bytes_per_step),
     ),
     Metric(

@@ -87,7 +87,7 @@ def on_oom(
         msg = f"share must be above 0 and below 1, not {share}"
         raise ValueError(msg)
     if reserve_bytes < 0:
-        msg = f"reserve_bytes must not be negative, not {reserve_bytes}"
+        msg = f"reserve_bytes must be 0 or more, not {reserve_bytes}"
         raise ValueError(msg)
     if any_death:
         refuse_uncatchable(signal.SIGTERM, "on_oom(any_death=True)")

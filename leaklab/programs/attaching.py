@@ -127,8 +127,8 @@ def _runs(pid: int) -> bool:
 def _too_late(pid: int, max_seconds: float, *, is_taken: bool) -> str:
     if is_taken:
         return (
-            f"process {pid} did not answer within {max_seconds:g} s, and is still at it: it has very many objects, or "
-            "little memory; give it more time with --timeout"
+            f"process {pid} did not answer within {max_seconds:g} s, and is still at work: it has very many objects, "
+            "or little memory; give it more time with --timeout"
         )
     return (
         f"process {pid} did not answer within {max_seconds:g} s: its main thread runs C code, and answers between two "

@@ -70,7 +70,7 @@ def _hint_at_late_options(target: str, rest: Sequence[str], own_options: Collect
     except OSError:  # a module, or a folder
         return
     if late[0].lstrip("-").replace("-", "_") not in text and late[0] not in text:
-        words = f"{late[0]} stands behind {target}, which gets it: options of leaklab stand before the program"
+        words = f"{late[0]} comes after {target}, which gets it: put options of leaklab before the program"
         say_on_stderr(f"leaklab watch: {words}\n")
 
 
@@ -160,7 +160,7 @@ def _attach(arguments: argparse.Namespace) -> int:
         total_steps=arguments.steps,
     )
     if report is None:
-        print(f"process {pid} is watched: `leaklab attach {pid}` tells how it stands, with --stop what was found")
+        print(f"process {pid} is watched: `leaklab attach {pid}` shows its loop so far, with --stop what was found")
         return 0
     print(on_terminal(str(report)), end="")
     if arguments.report is not None:
@@ -181,6 +181,6 @@ def seconds(word: str) -> float:
 def _steps(word: str) -> int:
     steps = int(word)
     if steps <= 0:
-        msg = f"the steps of a loop are a whole number above 0, not {word}"
+        msg = f"the steps of a loop must be a whole number above 0, not {word}"
         raise argparse.ArgumentTypeError(msg)
     return steps

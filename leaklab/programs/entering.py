@@ -128,8 +128,8 @@ class Entrance:
             gdb.wait(max(until - time.monotonic(), _LEAST_SECONDS))
         except subprocess.TimeoutExpired:
             msg = (
-                f"gdb (process {gdb.pid}) waits for the interpreter of process {self.pid}, which runs C code that does "
-                "not let go of its lock; it ends by itself when that returns, so do not kill it"
+                f"gdb (process {gdb.pid}) waits for the interpreter of process {self.pid}, which runs C code and "
+                "does not release its lock; gdb ends by itself when that code returns, so do not kill it"
             )
             raise LeaklabError(msg) from None
         self._refuse_by(said.read_text(encoding="utf-8", errors="replace"))
@@ -144,7 +144,7 @@ class Entrance:
         if "not permitted" in output:
             raise LeaklabError(_no_right(self.pid))
         if "Python" in output and "not supported" in output:
-            msg = "this gdb has no Python of its own: install the whole one (Debian: `apt-get install gdb`)"
+            msg = "this gdb was built without Python: install one that has it (Debian: `apt-get install gdb`)"
             raise LeaklabError(msg)
         msg = f"gdb could not enter process {self.pid}: {last or 'it said nothing'}"
         raise LeaklabError(msg)
@@ -167,13 +167,13 @@ def entrance_to(pid: int) -> Entrance:
         raise LeaklabError(_no_right(pid)) from error
     version = _version_of(pid, executable)
     if state in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) and not _tracer_of(pid):
-        msg = f"process {pid} is stopped, and can answer nothing: `kill -CONT {pid}` lets it go on"
+        msg = f"process {pid} is stopped and cannot answer: `kill -CONT {pid}` lets it go on"
         raise LeaklabError(msg)
     _refuse_unreachable(pid)
     if version >= _FIRST_WITH_DOOR:
         return Entrance(pid, executable, has_door=True)
     if sys.platform != "linux":
-        msg = f"process {pid} runs a Python before 3.14: only on Linux there is a way into it"
+        msg = f"process {pid} runs a Python older than 3.14, which leaklab can enter on Linux only"
         raise LeaklabError(msg)
     _gdb(pid)
     return Entrance(pid, executable, has_door=False)
@@ -188,7 +188,7 @@ def refuse_shared_folder(folder: Path) -> None:
     status = folder.stat()
     is_open = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
     if hasattr(os, "getuid") and (is_open or status.st_uid not in (0, os.getuid())):
-        msg = f"others may replace files in {str(folder)!r}: set TMPDIR to a folder of yours"
+        msg = f"other users may replace files in {str(folder)!r}: set TMPDIR to a folder of your own"
         raise LeaklabError(msg)
 
 
@@ -221,7 +221,10 @@ def _sleep_of(pid: int) -> tuple[str, ...]:
 def _refuse_others(process: psutil.Process) -> None:
     if hasattr(os, "getuid") and set(process.uids()) != {os.geteuid()}:
         owner = process.username()
-        msg = f"process {process.pid} belongs to {owner}, and leaklab enters its own user's only: run it as {owner}"
+        msg = (
+            f"process {process.pid} belongs to {owner}, and leaklab enters processes of its own user only: run "
+            f"leaklab as {owner}"
+        )
         raise LeaklabError(msg)
 
 
@@ -275,7 +278,7 @@ def _gdb(pid: int) -> str:
     found = shutil.which("gdb")
     if found is None:
         msg = (
-            f"process {pid} runs a Python before 3.14, into which there is a way only through gdb: install that "
+            f"process {pid} runs a Python older than 3.14, which leaklab can enter through gdb only: install gdb "
             "(Debian: `apt-get install gdb`)"
         )
         raise LeaklabError(msg)
@@ -289,7 +292,7 @@ def _no_python(pid: int) -> str:
 def _no_right(pid: int) -> str:
     """Say which right is missing."""
     if sys.platform != "linux":
-        return f"the system does not allow to look into process {pid}: run leaklab as root"
+        return f"the system does not let leaklab look into process {pid}: run leaklab as root"
     try:
         scope = _YAMA.read_text(encoding="ascii").strip()
     except OSError:
@@ -297,14 +300,14 @@ def _no_right(pid: int) -> str:
     if scope in ("1", "2"):
         return (
             f"the system lets nobody look into process {pid} (kernel.yama.ptrace_scope is {scope}): "
-            "`sysctl kernel.yama.ptrace_scope=0`, as root, allows it to your user until the next start"
+            "`sysctl kernel.yama.ptrace_scope=0`, as root, allows it for your user until the next reboot"
         )
     if scope == "3":
         return (
-            f"the system lets nobody look into process {pid} (kernel.yama.ptrace_scope is 3) until it is started anew "
-            "with another value"
+            f"the system lets nobody look into process {pid} (kernel.yama.ptrace_scope is 3) until the system is "
+            "started again with another value"
         )
     return (
-        f"leaklab may not look into process {pid}: it lacks the right to trace; a container has that where it is "
-        "started with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add)"
+        f"leaklab may not look into process {pid}: it lacks the right to trace; in a container, start the container "
+        "with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add)"
     )

@@ -68,12 +68,13 @@ def _words_of(error: BaseException) -> str:
         return f"process {pid} is just importing {error}: ask again when it has done that"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("leaklab."):
         return (
-            f"process {pid} has a leaklab without attach: install this one there ({python} -m pip install -U leaklab)"
+            f"process {pid} has a leaklab that is too old for attach: install this version there ({python} -m pip "
+            "install -U leaklab)"
         )
     if isinstance(error, ModuleNotFoundError):
         return (
-            f"process {pid} finds no {error.name}, which leaklab needs, and the asker's does not fit: install leaklab"
-            f" there ({python} -m pip install leaklab), or run leaklab with that Python"
+            f"process {pid} cannot import {error.name}, which leaklab needs, and the one of this leaklab does not fit:"
+            f" install leaklab there ({python} -m pip install leaklab), or run leaklab with that Python"
         )
     if type(error).__module__ == "leaklab.errors":
         return str(error)

@@ -40,7 +40,7 @@ def answer(question: Question, frame: FrameType | None) -> None:
     if question["version"] != __version__:
         msg = (
             f"process {os.getpid()} has leaklab {__version__}, and this is leaklab {question['version']}: ask with "
-            "that one, or install this one there"
+            "that version, or install this version there"
         )
         raise LeaklabError(msg)
     acts: dict[str, Callable[[Question, FrameType | None], None]] = {"look": _look, "watch": _begin, "stop": _end}

@@ -44,7 +44,7 @@ class MainProgram:
         self._target, self._arguments, self._is_module, self._named = target, list(arguments), is_module, named
         self._is_folder = not is_module and (Path(target).is_dir() or zipfile.is_zipfile(target))
         if named and (is_module or self._is_folder):
-            msg = f"give the module of the function, as in {target}:{named}: only in a file it is found without"
+            msg = f"give the module of the function, as in {target}:{named}; only a function of a file needs none"
             raise LeaklabError(msg)
         self._code = None if is_module or self._is_folder else self._compiled()
         self._module = types.ModuleType(_MAIN)

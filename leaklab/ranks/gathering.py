@@ -115,7 +115,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        msg = f"this is no JSON, or a damaged file: {error}; save the report again with report.to_json(path)"
+        msg = f"this is not JSON, or the file is damaged: {error}; save the report again with report.to_json(path)"
         raise ReportError(msg) from error
 
 

@@ -287,7 +287,7 @@ def rank_group(group: object, seconds: float) -> RankGroup:
         raise RankError(msg)
     chosen = distributed.group.WORLD if group is True else group
     if chosen == distributed.GroupMember.NON_GROUP_MEMBER and type(chosen) is int:
-        msg = "this process is no member of the group: check on its members only"
+        msg = "this process is not a member of the group: check on its members only"
         raise RankError(msg)
     if not isinstance(chosen, distributed.ProcessGroup):
         msg = (

@@ -28,7 +28,7 @@ from leaklab.render.words import CAUSES, is_leak, tree_lines
 from leaklab.text import format_bytes, unit_words
 
 _TRIED_WORDS = {
-    CureOutcome.LESSENED: "lessens the leak and does not end it",
+    CureOutcome.LESSENED: "makes the leak smaller but does not end it",
     CureOutcome.NO_EFFECT: "no cure",
     CureOutcome.HARMFUL: "does harm",
 }

@@ -119,7 +119,7 @@ def record_from_json(
     except msgspec.ValidationError:
         header = _Header(format="?")
     except _UNREADABLE as error:
-        msg = f"this is no JSON, or a damaged file: {error}; save the report again with report.to_json(path)"
+        msg = f"this is not JSON, or the file is damaged: {error}; save the report again with report.to_json(path)"
         raise ReportError(msg) from error
     if header.format not in formats:
         msg = f'not a file of leaklab: its "format" is not "{formats[0]}"; give a file made by report.to_json(path)'
@@ -167,7 +167,7 @@ def _plain(value: object, place: str) -> object:
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, float) and not math.isfinite(value):
-        msg = f"{place} is {value}, which JSON cannot say: please report this as a defect of leaklab"
+        msg = f"{place} is {value}, which JSON cannot express: please report this as a bug of leaklab"
         raise ReportError(msg)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()

@@ -132,7 +132,7 @@ SECOND_CAUSES = {
     "library-registry": "a table that a library keeps for itself grows",
     "module-tables": "a module gets buffers, parameters or parts under new names",
     "open-figures": "figures are left open",
-    "pending-timers": "timers wait for their time",
+    "pending-timers": "timers that have not run are kept",
     "state-dict-copies": "copies of a model's weights are kept",
     "thread-locals": "threads that do not end keep values of their own",
 }

@@ -256,7 +256,7 @@ def cut_title(cut: Cut, *, is_least: bool = True) -> str:
     which = "this reference" if n_references == 1 else f"these {n_references} references"
     freed = _freed_words(cut)
     if not cut.frees_object:
-        return f"cutting {which} frees {freed}, and not the object itself"
+        return f"cutting {which} frees {freed}, but not the object itself"
     proof = "no fewer would do" if cut.is_exact else "fewer may be enough"
     if not is_least:
         proof = "the fewest that leave your variables in place"

@@ -113,7 +113,7 @@ def details(retention: AutogradRecord) -> list[str]:
             shares.append(f"{format_bytes(retention.variable_bytes)} shared with variables")
         lines.append("; ".join(shares))
     if retention.unsaved_leaf_bytes:
-        lines.append(f"beside that, leaves of {format_bytes(retention.unsaved_leaf_bytes)} that no operation saved")
+        lines.append(f"apart from that, leaves of {format_bytes(retention.unsaved_leaf_bytes)} that no operation saved")
     if retention.n_freed:
         rest = "only the nodes are left there" if retention.n_saved else "only the nodes are left"
         lines.append(f"{unit_words(retention.n_freed, 'saved tensors')} freed by a backward pass: {rest}")

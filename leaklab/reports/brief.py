@@ -25,9 +25,9 @@ _LINE_LIMIT = 160
 _SOURCE_LIMIT = 40
 """So much of a long line stands in a place for certain."""
 CURED = (
-    "At most a tenth of what each run leaves behind is left in eight runs, nothing else grows, nothing is raised, and"
-    " the same parameters get gradients and are updated. What others use, a list of callbacks, must not be emptied, and"
-    " the code must go on doing what it does."
+    "In eight runs, at most a tenth of what each run leaves behind is left, nothing else grows, nothing is raised, and"
+    " the same parameters get gradients and are updated. What others use, such as a list of callbacks, must not be"
+    " emptied, and the code must go on doing what it does."
 )
 TRY_IT = (
     "Try a change with `leaklab.try_change(report, change)`, or with `%%leakcheck --try NAME` above the cell: a unified"
@@ -127,7 +127,7 @@ def _facts(leak: Leak, sentence: str) -> Iterator[str]:
         "held by": _code(leak.holder),
         "also held by": ", ".join(_code(one) for one in leak.holders if one != leak.holder),
         "what": _code(leak.what),
-        "beside it": others_words(leak.others),
+        "left with it": others_words(leak.others),
         "cause": "; also ".join(map(cause_words, (leak.cause, *leak.also_causes))),
         "would free": retained_words(leak),
         "evidence": leak.reason,

@@ -74,7 +74,7 @@ from leaklab.render.writers import html_of
 from leaklab.reports.check_text import bounded_places, bounded_points
 from leaklab.reports.plots import plot_alt, plot_png
 from leaklab.reports.stacks import STACKS_TITLE, check_tree, visible_frames
-from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_rate, format_seconds, shorten
+from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_rate, format_seconds, shorten, unit_words
 
 Plot = Callable[[Check], "bytes | None"]
 """Makes a PNG image of a check's runs, or returns None: then the report shows no image."""
@@ -230,7 +230,7 @@ def _leaks(check: Check, cells: Mapping[int, CellToCopy | None], extent: Extent)
         chapters.append(Chapter(title, tuple(blocks), not chapters or extent.is_open, share=share))
     yield from chapters[:_N_LINES]
     if rest := chapters[_N_LINES:]:
-        yield Chapter(f"{len(rest):,} more lines", tuple(rest), extent.is_open)
+        yield Chapter(unit_words(len(rest), "more lines"), tuple(rest), extent.is_open)
 
 
 def _leak_rows(rows: Sequence[LeakRow]) -> Table:

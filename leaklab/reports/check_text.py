@@ -208,7 +208,7 @@ def _run_lines(runs: tuple[Run, ...]) -> Iterator[str]:
     for position, run in enumerate(runs):
         if n_hidden > 1 and _N_RUN_ROWS <= position < len(runs) - _N_RUN_ROWS:
             if position == _N_RUN_ROWS:
-                yield f"  ... {n_hidden:,} more runs"
+                yield f"  ... {unit_words(n_hidden, 'more runs')}"
             continue
         cells = [str(run.number), format_seconds(run.seconds), f"{run.n_born:,}", f"{run.n_kept:,}"]
         cells += [f"{run.n_tensors_kept:,}", format_bytes(run.tensor_bytes_kept)]

@@ -119,8 +119,8 @@ def compare_checks(before: Check, after: Check, *, is_other: bool = False) -> Co
     if is_other:
         names = [f'"{shorten(check.settings.name, _NAME_LIMIT)}"' for check in (before, after)]
         lines.append(
-            f"these are different checks, {' and '.join(names)}: nothing is called fixed. To compare the same "
-            "code before and after a change, give both checks one name"
+            f"these are different checks, {' and '.join(names)}: no leak is called fixed. To compare the same "
+            "code before and after a change, give both checks the same name"
         )
     elif not difference.is_proven:
         lines.append(f"the second check is no proof: {after.failure or after.verdict.reason}")

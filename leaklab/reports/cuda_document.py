@@ -66,7 +66,7 @@ _N_POOLS, _N_MOMENTS, _N_PHASES = 64, 64, 24
 _N_MOMENT_STACKS, _N_MOST = 5, 3
 _N_FRAMES, _CODE_LIMIT = 60, 160
 _BANDS = {
-    BEFORE: "these blocks are older than the recording; start it before the model is built to see their call stacks",
+    BEFORE: "older than the recording: start recording before the model is built to see their call stacks",
     NO_STACK: "recorded without a call stack",
     CPP: "asked for by C++ code, such as that of backward()",
     OTHERS: "call stacks too small to be drawn separately",
@@ -193,7 +193,7 @@ def stack_label(stack: LiveStack | StackGrowth) -> Cell:
 def _frame_words(frames: Sequence[CallFrame]) -> tuple[Words, ...]:
     shown = [f"{frame.filename}:{frame.line} {frame.name}" for frame in frames[:_N_FRAMES]]
     if len(frames) > _N_FRAMES:
-        shown.append(f"... {len(frames) - _N_FRAMES:,} more frames")
+        shown.append(f"... {unit_words(len(frames) - _N_FRAMES, 'more frames')}")
     return tuple(code(shorten(line, _CODE_LIMIT)) for line in shown)
 
 
@@ -220,7 +220,7 @@ def _phase_table(phases: Sequence[TracePhase]) -> Iterator[DocumentBlock]:
         for phase in _shown_phases(phases)
     )  # fmt: skip
     if rows:
-        yield Table(("annotation", "device", ">times", ">live at its begin", ">highest", ">live at its end"), rows)
+        yield Table(("annotation", "device", ">times", ">live at its start", ">highest", ">live at its end"), rows)
         yield from more_rows(len(phases) - _N_PHASES, ".phases")
 
 
@@ -353,7 +353,7 @@ def _phase_lines(phases: Sequence[TracePhase]) -> Iterator[str]:
     """Yield what memory did within each annotated part of the program, those with the highest level at most."""
     if not phases:
         return
-    yield "annotated parts:  at begin     highest      at end   times"
+    yield "annotated parts:  at start     highest      at end   times"
     for phase in _shown_phases(phases):
         figures = "  ".join(
             f"{format_bytes(size):>10}" for size in (phase.start_bytes, phase.highest_bytes, phase.end_bytes)
@@ -395,7 +395,7 @@ def _moment_facts(moment: TracePoint) -> Iterator[tuple[str, str]]:
             pieces += f" {format_bytes(moment.largest_free_bytes)}"
         yield "reserved", format_bytes(moment.reserved_bytes) + pieces
     if moment.free_bytes is not None:
-        yield "on the card", f"{format_bytes(moment.free_bytes)} were left beside that"
+        yield "on the card", f"{format_bytes(moment.free_bytes)} were free in addition"
     if _is_fragmented(moment):
         yield (
             "so",

@@ -54,7 +54,7 @@ def document_of(record: FoundRecord) -> Document:
 def found_words(record: FoundRecord) -> str:
     """Return the answer in one sentence."""
     asked = ", ".join(filter(None, (record.kind, shorten(record.where, _WHERE_LIMIT))))
-    fit = f"fit ({asked})" if asked else "are known"
+    fit = f"match{'es' * (record.n_found == 1)} ({asked})" if asked else "are known"
     size = f": {format_bytes(record.n_bytes)} together" if record.n_found else ""
     return f"{record.n_found:,} of {unit_words(record.n_objects, 'objects')} {fit}{size}"
 
@@ -75,7 +75,7 @@ def _rest_words(record: FoundRecord) -> str:
     n_shown = min(len(record.rows), _N_ROWS)
     if record.n_found <= n_shown:
         return ""
-    in_table = f", of which .to_frame() has {len(record.rows) - n_shown:,}" if len(record.rows) > n_shown else ""
+    in_table = f" (.to_frame() has {len(record.rows) - n_shown:,} of them)" if len(record.rows) > n_shown else ""
     return f"and {record.n_found - n_shown:,} more{in_table}"
 
 

@@ -185,7 +185,7 @@ def _add_others(graph: graphviz.Digraph, leak: Leak, holder: str) -> None:
     """Name what else each run leaves in the same place."""
     names = [f"{format_rate(count)} {shorten(kind, N_COLUMNS)}" for kind, count in leak.others[:_N_OTHERS]]
     if len(leak.others) > _N_OTHERS:
-        names.append(f"and {len(leak.others) - _N_OTHERS} other kinds")
+        names.append(f"and {unit_words(len(leak.others) - _N_OTHERS, 'other kinds')}")
     body = "<BR/>".join(map(html.escape, names))
     words = f"<<B>with it, by each run</B><BR/>{body}>"
     graph.node("others", label=words, fillcolor="white", color=ACCENT, style="rounded,filled,dashed", fontsize="10")
@@ -199,7 +199,7 @@ def _legend_cells(path: RootPath) -> Iterator[str]:
             yield status_cell(status)
     if suspects := suspect_references(path):
         yield words_cell(
-            "bold arrow: the reference to cut" if len(suspects) == 1 else "bold arrows: one of them is to be cut"
+            "bold arrow: the reference to cut" if len(suspects) == 1 else "bold arrows: one of them should be cut"
         )
 
 

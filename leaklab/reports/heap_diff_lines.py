@@ -206,7 +206,8 @@ def remarks(difference: Difference) -> tuple[str, ...]:
         found.insert(0, f"the code raised {difference.failure}; objects that its frames still hold are counted")
     if difference.n_aside:
         places = f" ({', '.join(difference.aside)})" if difference.aside else ""
-        found.append(f"{difference.n_aside:,} new objects of libraries and of the notebook are left out{places}")
+        aside = unit_words(difference.n_aside, "new objects")
+        found.append(f"left out: {aside} of libraries and of the notebook{places}")
     if difference.new_modules:
         names = difference.new_modules
         many = len(names) > _MANY

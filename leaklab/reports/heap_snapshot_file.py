@@ -84,7 +84,7 @@ def load_heap_snapshot(path: FilePath) -> HeapSnapshotRecord:
     ) as error:
         why = "it is cut off or damaged" if isinstance(error, zipfile.BadZipFile) else error
         msg = (
-            f"{os.fspath(path)!r} is no heap snapshot that this leaklab can read ({why}); give one saved by "
+            f"{os.fspath(path)!r} is not a heap snapshot that this leaklab can read ({why}); give one saved by "
             "snapshot.save"
         )
         raise ReportError(msg) from error
@@ -115,7 +115,7 @@ def _refuse_strangers(arrays: dict[str, Any], words: SnapshotWords) -> None:
         raise ValueError(msg)
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype != (np.int32 if name in _SMALL else np.int64):
-            msg = f"{name} is no list of whole numbers"
+            msg = f"{name} is not a list of whole numbers"
             raise ValueError(msg)
     n_objects, n_tensors = len(arrays["addresses"]), len(arrays["tensor_rows"])
     limits = {

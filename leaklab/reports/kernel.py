@@ -94,7 +94,7 @@ def _hooks(suspect: Suspect) -> str:
 
 def _callbacks(suspect: Suspect) -> str:
     name, _, place = suspect.where.partition(" in ")
-    return f"{_in_code(place)} has {suspect.count:,} times {name}"
+    return f"{_in_code(place)} has {name} {suspect.count:,} times"
 
 
 def _graphs(suspect: Suspect) -> str:

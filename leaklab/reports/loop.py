@@ -151,7 +151,7 @@ def _seen_words(record: MonitorRecord) -> str:
     """Say what was looked at. Where nothing was, that is not to say that nothing grows."""
     if record.status.state is LoopState.WARMING_UP:
         if record.stretches:
-            return "what was seen so far does not tell whether anything grows"
+            return "what was seen so far does not show whether anything grows"
         seen = "the steps are being looked at" if record.status.is_checking else "no step has been looked at"
         return f"{seen}: it is not known whether anything grows"
     if record.status.state is not LoopState.STEADY or not record.stretches:

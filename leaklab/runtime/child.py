@@ -78,8 +78,8 @@ def why_no_child() -> str:
 
 
 _OBSTACLES: tuple[tuple[str, Callable[[], bool]], ...] = (
-    ("children are switched off", lambda: os.environ.get(SWITCH) == "0"),
-    ("this system forks no process safely", lambda: not sys.platform.startswith("linux")),
+    ("child processes are switched off", lambda: os.environ.get(SWITCH) == "0"),
+    ("this system cannot fork a process safely", lambda: not sys.platform.startswith("linux")),
     ("a debugger follows child processes", lambda: type(os.fork) is not types.BuiltinFunctionType),
     ("an accelerator is in use", lambda: any(map(_is_initialized, ("torch.cuda", "torch.xpu", "torch.mtia")))),
     ("ranks work together", lambda: _is_initialized("torch.distributed")),
@@ -144,7 +144,7 @@ class Child(Generic[Result]):
         elif now >= self._last_work + self._idle_seconds:
             failure = f"{_WHO} hung"
         elif worked >= self._computing_seconds:
-            failure = f"{_WHO} had not ended after {worked:.0f} s of a processor"
+            failure = f"{_WHO} had not ended after {worked:.0f} s of processor time"
         else:
             return
         self.kill()

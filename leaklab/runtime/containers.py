@@ -206,7 +206,7 @@ def value_lines(thing: object) -> list[str]:
     if array_type is not None and is_exactly(thing, (array_type,)):
         return _array_lines(thing, array_type)
     if is_tensor(thing) or (array_type is not None and is_kind_of(thing, array_type)):
-        return [f"a {type_name(type(thing))}: to read its values would run code of that class"]
+        return [f"a {type_name(type(thing))}: reading its values would run code of that class"]
     if any(is_kind_of(thing, base) for base in _ORDERED):
         return _with_rest(list(map(_words, first_items(thing, MOST_VALUES))), safe_len(thing) or 0)
     if is_kind_of(thing, dict):

@@ -91,7 +91,7 @@ class Repeats:
     def _in_a_copy(self, check: Callable[[], CheckedTest], limit_seconds: float, turn_seconds: float) -> CheckedTest:
         threads = {one.ident for one in threading.enumerate() if one is not threading.main_thread()}
         if self._n_hung >= _MOST_HUNG and self._waited_for <= threads:
-            return not_checked("it would hang as others did, in a copy of the process without its threads")
+            return not_checked("it would hang, as others did, in a copy of the process, which has none of its threads")
         checked, hung = _in_a_copy(check, limit_seconds, turn_seconds)
         if hung and threads:
             self._n_hung += 1

@@ -165,7 +165,7 @@ def test_no_checkpoint_is_computed_again():
     retention = look(y)
     assert len(n_runs) == 1
     assert (retention.n_packed, retention.n_opaque) == (2, 2)
-    assert any("packed by hooks" in note for note in retention.notes)
+    assert any("hooks packed" in note for note in retention.notes)
 
 
 def test_no_unpack_hook_is_called_and_what_was_packed_is_measured():

@@ -291,8 +291,8 @@ def test_device_and_dtype_are_written_as_people_write_them():
         ("held_by('tensros')", "character 1: no variable and no module is called tensros; did you mean tensors?"),
         ("held_by(x)", "character 9: held_by asks for the name of a variable in quotes: held_by('history')"),
         ("shape == 3", "character 10: shape is compared with whole numbers in brackets, such as"),
-        ("1 == 2", "character 1: this compares two values and no property"),
-        ("bytes", "character 1: bytes is a number and no condition; compare it: bytes > 1 MiB"),
+        ("1 == 2", "character 1: this compares two values, not a property"),
+        ("bytes", "character 1: bytes is a number, not a condition; compare it: bytes > 1 MiB"),
         ("dtype < 'a'", "character 1: dtype is a text, to which '<' does not apply"),
         ("device == 'cpu' device", "character 17: 'device' follows a complete condition; join two"),
         ("bytes > 1; x", "character 10: ';' has no meaning in a condition; put texts in quotes"),
@@ -302,7 +302,7 @@ def test_device_and_dtype_are_written_as_people_write_them():
         ("bytes[0] > 3", "character 1: bytes has no entries; only shape has: shape[0] == 32"),
         ("__import__('os')", "character 1: no property is called __import__"),
         ("(" * 60 + "bytes > 1" + ")" * 60, "conditions are nested deeper than 50"),
-        ("x" * 5000, "where has 5,000 characters, and 4,000 are the most"),
+        ("x" * 5000, "where has 5,000 characters; at most 4,000 are allowed"),
     ],
 )
 def test_what_is_wrong_with_a_condition_is_said_in_one_sentence(where, message):
@@ -323,7 +323,7 @@ def test_numbers_of_any_size_are_compared():
     ("arguments", "error", "message"),
     [
         ({"type": 3}, TypeError, "type must be a class or the name of one, not int"),
-        ({"where": 3}, TypeError, "where must be a text such as"),
+        ({"where": 3}, TypeError, "where must be a str such as"),
         ({"limit": -1}, ValueError, "limit must be 0 or more, not -1"),
         ({"limit": "a"}, TypeError, "limit must be a whole number of rows, not str"),
         ({"namespace": 1}, TypeError, "namespace must be a dict of variables"),

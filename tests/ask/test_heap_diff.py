@@ -243,7 +243,7 @@ def test_the_name_of_a_moment_is_a_text():
 def test_a_damaged_file_is_refused_with_one_sentence(tmp_path):
     bad = tmp_path / "m.npz"
     bad.write_bytes(b"PK\x03\x04 and nothing more")
-    with pytest.raises(ReportError, match="is no heap snapshot that this leaklab can read"):
+    with pytest.raises(ReportError, match="is not a heap snapshot that this leaklab can read"):
         leaklab.diff(bad)
     with pytest.raises(ReportError, match="cannot read"):
         leaklab.diff(tmp_path / "missing.npz")

@@ -118,9 +118,7 @@ def test_a_run_is_used_once(switched):
 
 @pytest.mark.parametrize("name", [None, 3, print])
 def test_a_run_needs_a_name(name):
-    with pytest.raises(
-        TypeError, match=r"a run needs a name to be called by, such as leaklab\.training_run\('A'\), not "
-    ):
+    with pytest.raises(TypeError, match=r"a run needs a name, such as leaklab\.training_run\('A'\), not "):
         leaklab.training_run(name)
 
 

@@ -222,7 +222,7 @@ def test_count_that_stays_unexplained_is_said_aloud():
     why = whyalive(tensor)
     assert why.counts.n_unexplained == 1
     assert "1 unexplained" in str(why)
-    assert any("are unexplained" in note for note in why.notes)
+    assert any("unexplained: 1 of" in note for note in why.notes)
 
 
 def test_cycle_through_autograd_is_immortal_and_shown_edge_by_edge():

@@ -37,7 +37,7 @@ def test_a_change_is_applied_and_proven_and_taken_back(browser, request, name):
     expect(page.locator(".jp-OutputArea-output").filter(has_text="grows by")).to_have_count(0)
     picture(page, f"prove-{name}-proven.png", full_page=True)
     page.get_by_role("button", name="Undo", exact=True).click()
-    expect(said).to_contain_text("the old text stands there again", timeout=30_000)
+    expect(said).to_contain_text("the old text is back", timeout=30_000)
     assert page.evaluate(TEXT) == LEAK
     page.locator(".jp-Notebook .jp-CodeCell .cm-content").nth(1).click()
     page.keyboard.press("Control+z")  # the editor knows what the button wrote as what was typed

@@ -78,8 +78,8 @@ def test_where_no_child_can_be_had_the_check_is_made_here_and_says_so(notebook, 
     report = notebook.check(cell, "--isolated -n 8")
     assert report.leaked
     assert len(notebook.user["calls"]) > 8
-    words = "the code awaits" if awaits else "children are switched off"
-    assert report.check.notes[-1] == f"not isolated, the runs were made in this process: {words}"
+    words = "the code uses await" if awaits else "child processes are switched off"
+    assert report.check.notes[-1] == f"not isolated: the runs were made in this process, because {words}"
 
 
 def test_a_child_that_waits_for_ever_is_given_up(monkeypatch):

@@ -185,8 +185,8 @@ def test_a_place_that_was_proven_to_end_with_another_is_a_note():
     rest, (note,) = drop_noise([large, small], {small.fingerprint: large})
     assert rest == [large]
     assert note == (
-        "1 small place ends with a leak listed above, as the references show: list in registry, 100 B per run (with "
-        "kept)"
+        "1 small place goes away with a leak listed above, as the references show: list in registry, 100 B per run "
+        "(with kept)"
     )
 
 
@@ -194,7 +194,7 @@ def test_many_places_that_end_with_another_are_counted_and_three_are_named():
     large, small = leak(100_000), [leak(100 + i, holder=f"registry{i}") for i in range(5)]
     rest, (note,) = drop_noise([large, *small], {one.fingerprint: large for one in small})
     assert rest == [large]
-    assert note.startswith("5 small places end with a leak listed above")
+    assert note.startswith("5 small places go away with a leak listed above")
     assert note.endswith("list in registry2, 102 B per run (with kept); and 2 more")
 
 

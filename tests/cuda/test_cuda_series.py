@@ -284,7 +284,7 @@ def test_runs_that_share_no_memory_are_no_leak():
     comparison = compare_cuda_snapshots(found)
     assert comparison.verdict.outcome is Outcome.INCONCLUSIVE
     assert "run_0.pickle and run_1.pickle may come from different runs: they share no" in comparison.verdict.reason
-    assert "a difference between runs is no leak" in str(comparison)
+    assert "a difference between runs is not a leak" in str(comparison)
 
 
 def test_memory_without_addresses_is_no_leak():

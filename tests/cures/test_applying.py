@@ -222,11 +222,11 @@ def test_a_frame_that_runs_is_left_alone(module):
     [
         ("LIMIT = 3", "LIMIT = 4", "ran once, before what is checked"),
         ("@functools.lru_cache(maxsize=None)", "@functools.singledispatch", "ran once, before what is checked"),
-        ("    def with_super(self):", "    def with_super(self, k=1):", "not that of the source"),
+        ("    def with_super(self):", "    def with_super(self, k=1):", "does not match its source"),
         ('        return k and "old"', '        return "new"', "other variables of the enclosing function"),
         ('    return "old"', '    return (lambda: "new")()', "would add or remove a function"),
-        ('    return "old"', '    return "new', "no Python"),
-        ("    not a line of it", "    return 1", "the source is not the one that runs"),
+        ('    return "old"', '    return "new', "not valid Python"),
+        ("    not a line of it", "    return 1", "the code that runs does not match its source"),
     ],
 )
 def test_what_cannot_be_tried_soundly_is_refused_before_anything_changes(module, line, after, reason):
@@ -279,7 +279,7 @@ def test_a_file_that_was_changed_on_disk_since_it_was_imported_is_refused(module
     path.write_text(SOURCE.replace('return "old"', 'return "newer"'), "utf-8")
     linecache.checkcache(str(path))
     change = Change("", '    return "newer"', '    return "new"', str(path), 7)
-    with pytest.raises(NotTriedError, match="not that of the source"), applied([change], program()):
+    with pytest.raises(NotTriedError, match="does not match its source"), applied([change], program()):
         pass
 
 

@@ -174,7 +174,7 @@ def test_apply_writes_the_changed_cell_and_the_old_one_comes_back(notebook, monk
 def test_the_magic_shows_the_change_with_its_proof(notebook):
     notebook.run("rows = []\nbetter = 'rows[:] = [bytearray(5000)]'")
     typed = notebook.run("%%leakcheck -n 16 --try better\nrows.append(bytearray(5000))")
-    assert "Take your change of this cell, line 2." in typed.out
+    assert "Apply your change to this cell, line 2." in typed.out
     assert "-> 0 B every run" in typed.out
 
 
@@ -184,7 +184,7 @@ def test_the_magic_tries_a_cell_that_awaits(notebook):
     typed = notebook.run(f"%%leakcheck -q -v report -n 16 --try better\n{cell}")
     assert typed.error is None
     assert notebook.user["report"].leaks[0].cures[0].outcome is CureOutcome.CURED
-    with pytest.raises(leaklab.ChangeError, match=r"the cell awaits.*use %%leakcheck --try"):
+    with pytest.raises(leaklab.ChangeError, match=r"the cell uses await.*use %%leakcheck --try"):
         leaklab.try_change(notebook.user["report"], notebook.user["better"])
 
 
@@ -192,8 +192,8 @@ def test_the_magic_tries_a_cell_that_awaits(notebook):
     ("options", "message"),
     [
         ("--try nowhere", "there is none called 'nowhere'"),
-        ("--try number", "a change is a text, a unified diff or new source, not int"),
-        ("--try broken", "the change is no Python"),
+        ("--try number", "a change must be a str, a unified diff or new source, not int"),
+        ("--try broken", "the change is not valid Python"),
         ("--try same", "the change leaves the program as it is"),
         ("--try same --cure", "--try tries your change and no other"),
         ("--try same --group", "--try and --group exclude each other"),
@@ -258,7 +258,7 @@ def test_a_lambda_is_made_anew_and_what_is_gone_has_to_be_given(module):
     part = functools.partial(module.work, 4000)
     report = leaklab.leakcheck(part, runs=16, cure=False)
     del part
-    with pytest.raises(leaklab.ChangeError, match="is not there to be run again"):
+    with pytest.raises(leaklab.ChangeError, match="the report has no code to run again"):
         leaklab.try_change(report, NEW)
     assert leaklab.try_change(report, NEW, functools.partial(module.work, 4000)).outcome is CureOutcome.CURED
 

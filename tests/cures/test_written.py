@@ -145,11 +145,11 @@ def test_of_equal_lines_those_are_meant_that_are_named():
         (CELL, "leaves the program as it is"),
         (CELL.replace("step(batch)", "step(batch)  # as ever"), "leaves the program as it is"),
         ("# nothing", "leaves no statement"),
-        ("for x in", "no Python: invalid syntax in line 1"),
-        (diff(CELL, CELL.replace("batches:", "batches")), "no Python: expected ':'"),
+        ("for x in", "not valid Python: invalid syntax in line 1"),
+        (diff(CELL, CELL.replace("batches:", "batches")), "not valid Python: expected ':'"),
         ("def other():\n    pass", "no function or class `other`"),
         (SHORT.replace("step(batch)", "go(batch)"), "this cell, at @@ -30,2 +30,2 @@: it has no line `loss = go"),
-        (SHORT.replace("-    history", "     print(len(history))\n-    history"), "its lines stand apart"),
+        (SHORT.replace("-    history", "     print(len(history))\n-    history"), "its lines are not together"),
         (SHORT.replace("a/other", "a/helpers.py").replace("b/other", "b/helpers.py"), "does not fit helpers.py"),
     ],
 )  # fmt: skip
@@ -172,5 +172,5 @@ def test_a_definition_that_is_there_twice_has_to_be_named_by_a_diff():
 
 def test_where_no_source_is_known_nothing_can_be_changed():
     unknown = Program({}, lambda _name: None, lambda name, _line: name, "cell")
-    with pytest.raises(leaklab.ChangeError, match="source of what was checked is not known"):
+    with pytest.raises(leaklab.ChangeError, match="source of the checked code is not known"):
         written_changes("pass", WrittenProgram(unknown))

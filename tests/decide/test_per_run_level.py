@@ -91,7 +91,7 @@ def test_the_rate_is_that_of_the_settled_part(name, rate):
     [
         ("stops at 60 %", "grew by 896 KiB in the first 14 of 24 runs, then stopped"),
         ("warm-up of 5 runs", "grew by 1.25 MiB in the first 5 of 24 runs, then stopped"),
-        ("one late step", "1 step of 2.00 MiB in all, flat since 3 runs"),
+        ("one late step", "1 step of 2.00 MiB in all, flat for the last 3 runs"),
         ("gc saw, 10 runs", "rises and falls back, by up to 576 KiB"),
     ],
 )

@@ -113,7 +113,11 @@ BUFFER = replace(LOG, unit="bytes", count_per_run=8.0, bytes_per_run=8.0)
         ([SECOND], 0, "nothing leaks; `losses` is a log: 1 record (192 B) every 2nd run"),
         ([MESSAGES], 0, "nothing leaks; `losses` is a log: 1 message (83 B) every run"),
         ([BUFFER], 0, "nothing leaks; `losses` is a log: 8 B every run"),
-        ([BUFFER], 1, "nothing leaks; `losses` is a log: 8 B every run; beside it 1 small place grows (see the notes)"),
+        (
+            [BUFFER],
+            1,
+            "nothing leaks; `losses` is a log: 8 B every run; in addition, 1 small place grows (see the notes)",
+        ),
         ([replace(LOG, n_places=2)], 0, "nothing leaks; 2 places like `losses` are logs: 3 numbers (96 B) every run"),
         ([], 2, "nothing of yours piled up in 24 runs: 2 small places grow (see the notes)"),
     ],
@@ -160,8 +164,8 @@ def test_what_has_no_expression_is_named_by_what_it_is():
 
 
 def test_open_questions_outweigh_what_is_bounded():
-    verdict = conclude([], [TENSOR], ["list in log grows, but slower and slower", "b", "c"], 24, 10)
-    assert str(verdict) == "inconclusive: list in log grows, but slower and slower (and 2 more open questions)"
+    verdict = conclude([], [TENSOR], ["list in log grows, but more and more slowly", "b", "c"], 24, 10)
+    assert str(verdict) == "inconclusive: list in log grows, but more and more slowly (and 2 more open questions)"
 
 
 @pytest.mark.parametrize(

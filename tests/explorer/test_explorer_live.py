@@ -97,7 +97,7 @@ def test_an_opened_node_shows_its_other_holder(story):
 
 def test_without_an_ignored_holder_the_other_path_is_left(story):
     assert labels(story["ignored"]) == {"notebook variable also dict", "dict ['copy'] list", "list [1] Tensor"}
-    assert story["ignored"]["notes"][0] == "without what is ignored one independent path leads still to it"
+    assert story["ignored"]["notes"][0] == "without what is ignored, one independent path leads to it"
     assert [words for _, words in story["ignored"]["hidden"]] == ["trainer"]
 
 

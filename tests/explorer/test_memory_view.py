@@ -157,7 +157,7 @@ def test_a_variable_gets_a_weak_reference(session):
     session.answer("put", {**where, "name": "mine", "sure": True})
     variables = session._namespace
     assert variables["mine"]() is variables["weight"]
-    with pytest.raises(LeaklabError, match="no name for a variable"):
+    with pytest.raises(LeaklabError, match="is not a name for a variable"):
         session.answer("put", {**where, "name": "a b"})
     lists = {"target": target(session, "held_by('trainer')", "list"), "name": "other"}
     with pytest.raises(LeaklabError, match="no weak reference to a list"):
@@ -212,7 +212,7 @@ def test_nothing_is_kept_alive_and_what_is_gone_is_said():
     variables["mine"]["loss"].clear()
     gc.collect()
     assert watched() is None
-    with pytest.raises(GoneError, match="is gone, or others hold it by now"):
+    with pytest.raises(GoneError, match="is gone, or other objects hold it now"):
         session.answer("values", where)
     session.answer("memory", {"again": True})
     with pytest.raises(LeaklabError, match="read again since"):

@@ -149,7 +149,7 @@ def test_the_progress_line_says_how_far_the_check_is_and_what_is_left_at_most(no
         once(6)  # too soon for another line
         assert terminal.written == [
             "\rleaklab: warming up ...",
-            "\rleaklab: run 5 of 24 to 40, at most 7 s left, then the line ...",
+            "\rleaklab: run 5 of 24 to 40, at most 7 s left, then the search for the line ...",
         ]
         line.close()
     assert "".join(terminal.written).split("\r")[3].strip() == ""
@@ -163,7 +163,7 @@ def test_the_time_left_never_exceeds_twice_the_limit_of_the_check(notebook, cloc
         assert [once(number) for number in range(5)] == [0, 1, 2, 3, 4]
         clock[0] += 1.0
         once(5)
-    assert terminal.written[1].endswith("at most 19 s left, then the line ...")
+    assert terminal.written[1].endswith("at most 19 s left, then the search for the line ...")
 
 
 def test_after_a_long_warm_up_the_line_says_what_the_check_would_need(notebook, clock, terminal):

@@ -73,9 +73,9 @@ def test_the_line_magic_says_how_to_check_a_cell(notebook):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("%leakcheck xs.append(2) -n 5", "-n stands behind 'xs.append(2)': options come first"),
-        ("%memdiff before -v change", "-v stands behind 'before': options come first"),
-        ("%whyalive xs -v why", "-v stands behind 'xs': options come first"),
+        ("%leakcheck xs.append(2) -n 5", "-n comes after 'xs.append(2)': put options first"),
+        ("%memdiff before -v change", "-v comes after 'before': put options first"),
+        ("%whyalive xs -v why", "-v comes after 'xs': put options first"),
     ],
 )
 def test_an_option_behind_what_it_is_for_is_named(notebook, line, message):

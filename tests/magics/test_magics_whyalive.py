@@ -83,11 +83,11 @@ BAD = {
     "'text'": "ask about the object that holds it",
     "numbr": "there is no variable 'numbr'; did you mean 'number'?",
     "data['zzz']": "cannot evaluate \"data['zzz']\": it raised KeyError: 'zzz'",
-    "x = 3": "'x = 3' is no Python expression",
+    "x = 3": "'x = 3' is not a Python expression",
     "-n 0 data": "max_paths must be at least 1, not 0",
     "-T why.pdf data": "cannot save as 'why.pdf'",
     "-v 3x data": "-v needs the name of a variable",
-    "-z data": "'-z' is no option, and '-z data' is no Python expression",
+    "-z data": "'-z' is not an option, and '-z data' is not a Python expression",
 }
 
 

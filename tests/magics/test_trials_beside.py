@@ -84,7 +84,7 @@ def test_the_next_check_waits_for_the_trials_of_the_last(kernel):
     shown_until_idle(kernel, CELL)
     shown = shown_until_idle(kernel, "%%leakcheck -v other -n 8\nx = bytearray(1000)")
     complete = next(place for place, text in enumerate(shown) if "-> 0 B every run" in text)
-    assert any("the changes of the last check are still tried" in text for text in shown[:complete])
+    assert any("the changes of the last check are still being tried" in text for text in shown[:complete])
     assert any(text.startswith("CLEAN") for text in shown[complete:])
 
 

@@ -255,7 +255,7 @@ def test_what_lies_outside_of_the_folder_is_not_read(ask, folder, tmp_path):
     assert "'secret'" not in sentence
     assert "in the folder of this server" in ask.fails("read_report", report=str(secret))
     assert "in the folder of this server" in ask.fails("cuda_snapshots", paths=["up/secret.py"])
-    assert "there is no report" in ask.fails("try_change", report="../report-1", change="x")
+    assert "check has made no report" in ask.fails("try_change", report="../report-1", change="x")
     assert "there is no answer" in ask.fails("read_more", answer="../answer", offset=0)
     assert "there is no file 'no.py'" in ask.fails("check", path="no.py")
     os.mkfifo(folder / "pipe.py")
@@ -340,7 +340,7 @@ def test_a_program_that_hangs_is_ended_and_the_next_call_is_answered(folder):
     for impatient in served(folder, 12, "-c", IMPATIENT):
         told = impatient.fails("why_alive", path="hang.py", expression="1")
         assert "did not end within 12 s and was killed" in told
-        assert "there is no answer 'any'" in impatient.fails("read_more", answer="any", offset=0)
+        assert "there is no answer called 'any'" in impatient.fails("read_more", answer="any", offset=0)
 
 
 def test_without_the_package_the_extra_is_named(folder):

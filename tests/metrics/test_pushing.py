@@ -114,7 +114,7 @@ def test_a_gateway_that_fails_later_disturbs_nothing_and_is_told_once_at_the_end
     with gateway() as kept:
         pushed = push(kept.url, monitor, every_seconds=0.02)
         kept.refuses = True
-        with pytest.warns(RuntimeWarning, match=r"did not take the figures: .*; it is tried again$"):
+        with pytest.warns(RuntimeWarning, match=r"did not take the figures: .*; it will be tried again$"):
             wait_until(lambda: pushed._has_warned)
         time.sleep(0.1)  # a second warning would be an error
         assert "did not take the figures" in pushed.problem
@@ -135,7 +135,7 @@ def test_a_gateway_that_comes_back_is_no_problem_any_more():
     with gateway() as kept:
         pushed = push(kept.url, PlayedMonitor(), every_seconds=0.02)
         kept.refuses = True
-        with pytest.warns(RuntimeWarning, match="it is tried again"):
+        with pytest.warns(RuntimeWarning, match="it will be tried again"):
             wait_until(lambda: pushed._has_warned)
         kept.refuses = False
         wait_until(lambda: not pushed.problem)

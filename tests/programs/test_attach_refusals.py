@@ -62,14 +62,13 @@ def test_processes_that_cannot_be_entered_are_refused_each_in_one_sentence(waiti
         patch.setattr(entering.os, "geteuid", lambda: 12345)
         owner = psutil.Process(pid).username()
         assert refused(pid, capsys) == (
-            f"process {pid} belongs to {owner}, and leaklab enters its own user's only: run it as {owner}"
+            f"process {pid} belongs to {owner}, and leaklab enters processes of its own user only: run "
+            f"leaklab as {owner}"
         )
     waiting.send_signal(signal.SIGSTOP)
     while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
         time.sleep(0.01)
-    assert refused(pid, capsys) == (
-        f"process {pid} is stopped, and can answer nothing: `kill -CONT {pid}` lets it go on"
-    )
+    assert refused(pid, capsys) == (f"process {pid} is stopped and cannot answer: `kill -CONT {pid}` lets it go on")
     waiting.send_signal(signal.SIGCONT)
     with monkeypatch.context() as patch:
         patch.setattr(entering, "_tracer_of", lambda _pid: 77)
@@ -79,13 +78,13 @@ def test_processes_that_cannot_be_entered_are_refused_each_in_one_sentence(waiti
     with monkeypatch.context() as patch:
         patch.setattr(entering.shutil, "which", lambda _name: None)
         assert refused(pid, capsys) == (
-            f"process {pid} runs a Python before 3.14, into which there is a way only through gdb: install that "
+            f"process {pid} runs a Python older than 3.14, which leaklab can enter through gdb only: install gdb "
             "(Debian: `apt-get install gdb`)"
         )
     with monkeypatch.context() as patch:
         patch.setattr(entering.sys, "platform", "darwin")
         assert refused(pid, capsys) == (
-            f"process {pid} runs a Python before 3.14: only on Linux there is a way into it"
+            f"process {pid} runs a Python older than 3.14, which leaklab can enter on Linux only"
         )
     with monkeypatch.context() as patch:
         patch.setattr(entering.Path, "readlink", lambda path: Path(path.parts[2]))
@@ -101,22 +100,22 @@ def test_processes_that_cannot_be_entered_are_refused_each_in_one_sentence(waiti
         (
             None,
             (
-                "leaklab may not look into process {pid}: it lacks the right to trace; a container has that where it "
-                "is started with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add)"
+                "leaklab may not look into process {pid}: it lacks the right to trace; in a container, start the "
+                "container with --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add)"
             ),
         ),
         (
             "1",
             (
                 "the system lets nobody look into process {pid} (kernel.yama.ptrace_scope is 1): `sysctl "
-                "kernel.yama.ptrace_scope=0`, as root, allows it to your user until the next start"
+                "kernel.yama.ptrace_scope=0`, as root, allows it for your user until the next reboot"
             ),
         ),
         (
             "3",
             (
-                "the system lets nobody look into process {pid} (kernel.yama.ptrace_scope is 3) until it is started "
-                "anew with another value"
+                "the system lets nobody look into process {pid} (kernel.yama.ptrace_scope is 3) until the system is "
+                "started again with another value"
             ),
         ),
     ],
@@ -141,7 +140,7 @@ def test_missing_right_is_named(scope, words, waiting, monkeypatch, tmp_path):
         ("refused: ptrace: Operation not permitted.\n", entering._no_right(7)),
         (
             'Scripting in the "Python" language is not supported in this copy of GDB.\n',
-            "this gdb has no Python of its own: install the whole one (Debian: `apt-get install gdb`)",
+            "this gdb was built without Python: install one that has it (Debian: `apt-get install gdb`)",
         ),
         ("", "gdb could not enter process 7: it said nothing"),
     ],
@@ -158,13 +157,16 @@ def test_what_gdb_refuses_is_one_sentence(said, words):
         (
             ModuleNotFoundError("No module named 'msgspec'", name="msgspec"),
             (
-                "process {pid} finds no msgspec, which leaklab needs, and the asker's does not fit: install leaklab "
-                "there ({python} -m pip install leaklab), or run leaklab with that Python"
+                "process {pid} cannot import msgspec, which leaklab needs, and the one of this leaklab does not fit: "
+                "install leaklab there ({python} -m pip install leaklab), or run leaklab with that Python"
             ),
         ),
         (
             ModuleNotFoundError("No module named 'leaklab.programs'", name="leaklab.programs"),
-            "process {pid} has a leaklab without attach: install this one there ({python} -m pip install -U leaklab)",
+            (
+                "process {pid} has a leaklab that is too old for attach: install this version there ({python} -m pip "
+                "install -U leaklab)"
+            ),
         ),
         (LeaklabError("process 7 is not watched"), "process 7 is not watched"),
         (entry._ImportingError("torch"), "process {pid} is just importing torch: ask again when it has done that"),
@@ -187,7 +189,9 @@ def test_program_in_the_middle_of_an_import_is_asked_to_finish_it(monkeypatch):
 
 def test_folder_in_which_others_can_replace_files_is_refused(tmp_path):
     tmp_path.chmod(0o777)
-    with pytest.raises(LeaklabError, match=r"^others may replace files in '.*': set TMPDIR to a folder of yours$"):
+    with pytest.raises(
+        LeaklabError, match=r"^other users may replace files in '.*': set TMPDIR to a folder of your own$"
+    ):
         entering.refuse_shared_folder(tmp_path)
     tmp_path.chmod(0o1777)
     entering.refuse_shared_folder(tmp_path)

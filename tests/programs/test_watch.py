@@ -85,10 +85,10 @@ def test_what_is_quiet_says_nothing_of_a_clean_program(tmp_path):
 def test_an_option_behind_the_program_that_does_not_know_it_is_named(tmp_path):
     name = written(tmp_path, TRAINING.replace("{end}", ""))
     assert run([name, "5", "--report", "page.html"], tmp_path)[2].startswith(
-        f"leaklab watch: --report stands behind {name}, which gets it: options of leaklab stand before the program\n"
+        f"leaklab watch: --report comes after {name}, which gets it: put options of leaklab before the program\n"
     )
     knows = written(tmp_path, TRAINING.replace("{end}", "'--report'"), "knows.py")
-    assert "stands behind" not in run([knows, "5", "--report", "page.html"], tmp_path)[2]
+    assert "comes after" not in run([knows, "5", "--report", "page.html"], tmp_path)[2]
 
 
 SURROUNDINGS = """

@@ -93,7 +93,7 @@ def test_a_notebook_that_takes_too_long_still_hands_over_its_checks(tmp_path):
     ("name", "content", "message"),
     [
         ("x.ipynb", None, "cannot read"),
-        ("x.ipynb", "{", "is no notebook that can be read"),
+        ("x.ipynb", "{", "is not a notebook that can be read"),
         ("x.ipynb", "\0" * 5000, "it does not begin like one$"),
         ("x.py", "print(1)", "it does not begin like one; a script is run by `leaklab watch .*x.py`$"),
     ],

@@ -141,7 +141,7 @@ def test_load_opens_a_file_by_what_is_in_it(name, kind, tmp_path):
         (b"[" * 100_000, "is not a file that leaklab can open"),
         (b"\xff\xfe\x00", "is not a file that leaklab can open"),
         (b"<html></html>", "is a page without a record"),
-        (b"PK\x03\x04", "is no heap snapshot that this leaklab can read"),
+        (b"PK\x03\x04", "is not a heap snapshot that this leaklab can read"),
         (b"\x80\x04", "the file ends after 2 bytes"),
     ],
 )

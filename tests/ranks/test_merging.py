@@ -206,7 +206,7 @@ def test_every_form_says_the_same_and_the_record_makes_the_round_trip(tmp_path):
 def test_damaged_and_other_versions_are_refused_in_a_sentence():
     text = leaklab.merge([rank(0, CLEAN, of=1)]).to_json()
     for damaged, words in (
-        (text[:-9], "this is no JSON, or a damaged file"),
+        (text[:-9], "this is not JSON, or the file is damaged"),
         (text.replace('"schema":1', '"schema":9', 1), "report of schema 9, made by a newer leaklab"),
         (text.replace('"world_size":1', '"world_size":"x"'), "was changed after leaklab wrote it"),
         (text.replace('"ranks":[', '"ranks":[3,'), "was changed after leaklab wrote it"),

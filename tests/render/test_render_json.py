@@ -54,7 +54,7 @@ def test_a_figure_that_json_cannot_say_is_refused_with_its_place(figure):
 
 @pytest.mark.parametrize("damaged", ["", "{", '{"format": "leaklab check", "schema": 1', b"\xff\xfe", "\udc80"])
 def test_damaged_json_is_named_so(damaged):
-    with pytest.raises(ReportError, match=r"this is no JSON, or a damaged file: .*report\.to_json"):
+    with pytest.raises(ReportError, match=r"this is not JSON, or the file is damaged: .*report\.to_json"):
         from_json(damaged)
 
 

@@ -201,10 +201,10 @@ def test_of_changes_that_are_no_cure_the_best_is_told_and_the_others_are_evidenc
     assert advice.text.splitlines() == [
         "The list grows. Empty it.",
         "Not if all of it is needed.",
-        "Tried: Change 1. That lessens the leak and does not end it.",
+        "Tried: Change 1. That makes the leak smaller but does not end it.",
     ]
     assert advice.tried == (
-        "Change 1: lessens the leak and does not end it (less)",
+        "Change 1: makes the leak smaller but does not end it (less)",
         "Change 2: does harm (worse)",
     )
 

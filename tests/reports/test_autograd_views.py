@@ -119,7 +119,7 @@ def test_cells_are_named_as_the_notebook_names_them(filled):
     [
         ("lss", "cannot evaluate 'lss': there is no variable 'lss'"),
         ("1 / 0", "cannot evaluate '1 / 0': it raised ZeroDivisionError: division by zero"),
-        ("losses[", "'losses[' is no Python expression: "),
+        ("losses[", "'losses[' is not a Python expression: "),
         ("w", "nothing to show: w is a leaf"),
         ("w.detach()", "nothing to show: w.detach() does not require grad"),
         ("-T kept.png losses", "cannot save as 'kept.png'"),

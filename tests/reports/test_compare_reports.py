@@ -44,7 +44,7 @@ def test_of_two_checks_with_different_names_nothing_is_called_fixed():
     before, other = LeakReport(named(samples.leaky_check(), "step")), LeakReport(named(samples.clean_check(), "load"))
     comparison = leaklab.compare(before, other)
     assert not comparison.passed
-    assert 'these are different checks, "step" and "load": nothing is called fixed' in str(comparison)
+    assert 'these are different checks, "step" and "load": no leak is called fixed' in str(comparison)
     assert not comparison.pairs[0][1].fixed
     assert {row.fate for row in comparison.pairs[0][1].rows} == {Fate.UNPROVEN}
 

@@ -137,7 +137,7 @@ def test_the_page_of_a_single_check_is_read_back(tmp_path):
     ("content", "message"),
     [
         (b"<html>no record</html>", "this page carries no record"),
-        (b'{"form', "this is no JSON, or a damaged file"),
+        (b'{"form', "this is not JSON, or the file is damaged"),
         (b'{"format": "something"}', "not a file of leaklab"),
         (b'{"format": "leaklab checks", "schema": 99}', "upgrade leaklab to read it"),
     ],

@@ -66,7 +66,7 @@ before -> now, 2.5 s apart: +4 objects (2 tensors), +64.0 KiB in tensors
   1 numpy.ndarray (9,) float64 replaced by another of its kind, 8.79 KiB, held by a
   cpu: 0 B -> 64.0 KiB (+64.0 KiB), 0 -> 2 tensors
   process: native heap +400 B, resident +0 B
-  - 4 new objects of libraries and of the notebook are left out (module 're')
+  - left out: 4 new objects of libraries and of the notebook (module 're')
   - 1 module was imported in between: json.tool
 """
 

@@ -155,4 +155,4 @@ def test_files_that_are_open_for_writing_are_the_parents_own(tmp_path, capfd):
 
 def test_children_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("LEAKLAB_CHILDREN", "0")
-    assert why_no_child() == "children are switched off"
+    assert why_no_child() == "child processes are switched off"

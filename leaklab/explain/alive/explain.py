@@ -32,7 +32,7 @@ from leaklab.model.alive import AlivePath, Counts, Cut, CutReference, Hold, Reta
 from leaklab.model.paths import CycleCertainty
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, summary, type_name
 from leaklab.runtime.sizes import storages_of
-from leaklab.text import format_bytes
+from leaklab.text import format_bytes, unit_words
 
 VARIABLES = "notebook variable"
 _INDEX = re.compile(r"\[(\d+)\]")
@@ -45,7 +45,7 @@ _SENTENCES = {
     Hold.GARBAGE: "no variable reaches it: a cycle of references keeps it, which the next collection frees",
     Hold.IMMORTAL: "no variable reaches it, and yet it is never freed: its cycle runs through autograd's C++ side",
     Hold.PROBABLE: "no variable reaches it; the likely reason is a cycle through autograd's C++ side, never freed",
-    Hold.NOTHING: "only this question held the object: it is freed as soon as the answer is there",
+    Hold.NOTHING: "nothing but this question held the object: it is freed as soon as the question is answered",
 }
 _MANY_PATHS = 32
 """So many are looked at to find those that are easy to understand."""
@@ -382,7 +382,7 @@ def _notes(view: HeapView, vertex: int, counts: Counts, n_nodes_left_out: int, c
     notes = list(view.notes)
     if counts.n_unexplained > 0:
         notes.append(
-            f"{counts.n_unexplained} of {_references(counts.python)} in Python are unexplained: they may belong to C "
+            f"unexplained: {counts.n_unexplained} of {_references(counts.python)} in Python, which may belong to C "
             "code, to an expression that is being evaluated, or to an array of objects that the collector does not "
             "track"
         )
@@ -390,11 +390,11 @@ def _notes(view: HeapView, vertex: int, counts: Counts, n_nodes_left_out: int, c
         notes.append("more references were found than Python counts: the heap changed while it was read")
     if counts.n_unexplained_cpp > 0:
         notes.append(
-            f"{counts.n_unexplained_cpp} of {counts.use_count} C++ owners are unexplained: they may belong to a graph "
+            f"unexplained: {counts.n_unexplained_cpp} of {counts.use_count} C++ owners, which may belong to a graph "
             "whose tensors no longer exist in Python, to TorchScript, to a future, or to C++ code of another thread"
         )
     if n_nodes_left_out > 0:
-        notes.append(f"{n_nodes_left_out:,} more autograd nodes hold it")
+        notes.append(f"{unit_words(n_nodes_left_out, 'more autograd nodes')} hold{'s' * (n_nodes_left_out == 1)} it")
     if cut is not None and cut.references and not cut.frees_object:
         notes.append(
             "cutting these references is not enough: an object that no root reaches, or a fixed reference, "

@@ -114,7 +114,8 @@ class _GraphBuilder:
                 self._add_holder(holder, vertex, held)
         if len(ranked) > MAX_HOLDERS:
             key = f"more {held}"
-            words = f"and {len(ranked) - MAX_HOLDERS:,} more holders"
+            n_more = len(ranked) - MAX_HOLDERS
+            words = f"and {n_more:,} more holder{'' if n_more == 1 else 's'}"
             self.nodes[key] = LiveNode(key, "more", words, "", Status.UNKNOWN, "", "")
             self._link(key, held, "")
 

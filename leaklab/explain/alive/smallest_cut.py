@@ -113,7 +113,7 @@ def smallest_cut(view: HeapView, targets: Sequence[int], *, keeps_variables: boo
         references = tuple((int(region.holders[number]), int(region.held[number])) for number in found.numbers)
         return FoundCut(references, region.is_whole, "", region.n_orphans)
     if found.is_open:
-        obstacle = "too many of the references turned out to be parts of objects"
+        obstacle = "too many of the references are parts of objects, which cannot be cut"
         return FoundCut((), is_exact=False, obstacle=obstacle, n_orphans=region.n_orphans)
     return FoundCut((), region.is_whole, _obstacle(view, targets, region), region.n_orphans)
 
@@ -371,7 +371,7 @@ def release_statement(holder: object, reference: str, expressions: Sequence[str]
             gone = f"del {owner}" if owner.endswith("]") else f"let go of {owner or 'its owner'}"
             return words.format(owner=owner or "its owner", gone=gone), False
     if is_kind_of(holder, tuple) and expressions:
-        return f"put another tuple, without this item, in the place of {owner}", False
+        return f"put a tuple without this item in the place of {owner}", False
     if expressions:
         return f"del {', '.join(expressions)}", True
     return f"drop the reference {reference!r} of {owner or 'its owner'}", False

@@ -19,7 +19,7 @@ from leaklab.runtime.autograd_graph import is_result, number_of, requires_grad
 from leaklab.runtime.graph_marks import NO_MARKS, UNSET, GraphMarks
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.runtime.sizes import node_bytes
-from leaklab.text import format_bytes
+from leaklab.text import format_bytes, unit_words
 
 MAX_NODES_DRAWN = 60
 """A larger graph is not read as a picture of its nodes."""
@@ -136,11 +136,12 @@ def _notes(graph: GraphNodes, storages: SavedStorages, found: FoundTensors, hold
         notes.append(f"only the first {MAX_OBJECTS:,} objects of the variables were searched for other holders")
     if storages.n_opaque:
         notes.append(
-            f"{storages.n_opaque:,} saved tensors were packed by hooks (checkpointing does that) into objects that "
-            "hold no tensor; memory that the hooks keep is not counted"
+            f"hooks packed {unit_words(storages.n_opaque, 'saved tensors')} (checkpointing does that) into objects "
+            "that hold no tensor; memory that the hooks keep is not counted"
         )
     if storages.n_unknown:
-        notes.append(f"torch does not report the size of {storages.n_unknown:,} saved tensors; they count as 0 bytes")
+        unknown = unit_words(storages.n_unknown, "saved tensors")
+        notes.append(f"torch does not report the size of {unknown}, counted as 0 bytes")
     if storages.unheld_leaf_bytes:
         notes.append(
             f"{format_bytes(storages.unheld_leaf_bytes)} belong to leaves without a known variable: the graph may be "

@@ -235,7 +235,7 @@ class _Columns:
             return heap.exclusive_bytes
         if name == "age":
             if self._is_young is None:
-                refuse(asked.at, "age is known of a living heap only, not of one that was saved")
+                refuse(asked.at, "age is known for the living heap only, not for a saved one")
             return _Coded(self._is_young.astype(np.int8), [OLD, YOUNG])
         contents = heap.contents
         return _Coded(contents.number_of, [_of_content(content, asked) for content in contents.table])
@@ -255,7 +255,7 @@ class _Columns:
         if not named:
             known = [start.expression for start in heap.starts if start.is_variable and not start.is_history]
             near = difflib.get_close_matches(name, known, 1)
-            advice = f"did you mean {near[0]}?" if near else "give a name of yours, or of a module"
+            advice = f"did you mean {near[0]}?" if near else "give the name of one of your variables, or of a module"
             refuse(condition.at, f"no variable and no module is called {name}; {advice}")
         begins = np.isin(vertices, [vertex for vertex in named if vertex >= 0])
         mask: Ints = np.append(begins, False).take(heap.paths.root_of)  # of -1 the last, which says no

@@ -127,12 +127,12 @@ def parse(text: str) -> Condition | None:
         TypeError: if *text* is no text.
     """
     if type(text) is not str:
-        msg = f'where must be a text such as "bytes > 1 MiB", not {type(text).__name__}'
+        msg = f'where must be a str such as "bytes > 1 MiB", not {type(text).__name__}'
         raise TypeError(msg)
     if not text.strip():
         return None
     if len(text) > MOST_CHARACTERS:
-        msg = f"where has {len(text):,} characters, and {MOST_CHARACTERS:,} are the most"
+        msg = f"where has {len(text):,} characters; at most {MOST_CHARACTERS:,} are allowed"
         raise QueryError(msg)
     parser = _Parser(text)
     condition = parser.condition()
@@ -250,7 +250,7 @@ class _Parser:
         if isinstance(left, Property) and left.kind == "flag":
             return PropertyTest(left, "==", Literal(value=True, at=left.at))
         what = f"{left} is a {left.kind}" if isinstance(left, Property) else f"{left.value!r} is a value"
-        refuse(left.at, f"{what} and no condition; compare it: bytes > 1 MiB, dtype == 'float32'")
+        refuse(left.at, f"{what}, not a condition; compare it: bytes > 1 MiB, dtype == 'float32'")
 
     def _sign(self) -> str | None:
         is_negated = self._now.text == "not" and self._tokens[self._place + 1].text in ("in", "like")
@@ -350,7 +350,7 @@ def _compare(left: Property | Literal, sign: str, right: Property | Literal) -> 
     """Return the comparison with a property on its left, refused where it makes no sense."""
     if isinstance(left, Literal):
         if isinstance(right, Literal):
-            refuse(left.at, f"this compares two values and no property; {did_you_mean('', list(PROPERTIES))}")
+            refuse(left.at, f"this compares two values, not a property; {did_you_mean('', list(PROPERTIES))}")
         if sign not in _TURNED:
             refuse(left.at, f"put a property to the left of {sign!r}: dtype in ('float32', 'float16')")
         left, sign, right = right, _TURNED[sign], left

@@ -111,7 +111,7 @@ def global_cache(e: Evidence) -> Advice | None:
         return _values_hold_keys(e)
     if not is_users(e):
         return table_of_library(e)
-    where = "belongs to a class, lives as long as that," if on_class else "lives as long as the program,"
+    where = "belongs to a class, lives as long as the class," if on_class else "lives as long as the program,"
     if not is_mapping:
         return Advice(
             f"{place_words(e)} {where} and nothing is ever removed from it. Take an entry out when it is done, limit "
@@ -139,7 +139,7 @@ def _of_library(e: Evidence, known: KnownHolder) -> Advice:
     return Advice(
         f"{named(e.place)} is {known.name}: it lives as long as the program. Let go of it between runs: "
         f"{known.release}.",
-        "Not inside of the loop if filling it again is expensive.",
+        "Not inside the loop if filling it again is expensive.",
         also=("library-registry",),
     )
 
@@ -153,8 +153,9 @@ def table_of_library(e: Evidence) -> Advice:
     whose = whose or (entry.kind.partition(".")[0] if entry is not None and is_of_entry else "a library")
     if owner is not None and owner.kind.startswith(_FRONT_END):
         return Advice(
-            f"{named(e.place)} is a table of the notebook itself: every cell adds an entry, also with code that your "
-            "cell hands to `run_cell`. Run generated code with `exec`, or hand it over with `store_history=False`.",
+            f"{named(e.place)} is a table of the notebook itself: every cell adds an entry, and so does code that "
+            "your cell hands to `run_cell`. Run generated code with `exec`, or hand it over with "
+            "`store_history=False`.",
             also=("library-registry",),
         )
     release, once = may_release(owner), "Do that once, outside the repeated code."
@@ -177,7 +178,7 @@ def left_in_modules(e: Evidence) -> Advice | None:
     newest = re.fullmatch(r"module ('.+')", e.path.root)
     take = f"`sys.modules.pop({newest[1] if newest else 'name'}, None)`"
     return Advice(
-        "Every run leaves a module in `sys.modules` under a name of its own. There it stays until the program ends, "
+        "Every run leaves a module in `sys.modules` under a name of its own. It stays there until the program ends, "
         "with everything that its variables, functions and classes refer to. Use one name, so that each run replaces "
         f"the module of the run before, or take it out after use ({take}, for example).",
         "Not while something is still to be imported from it, or unpickled by its name.",

@@ -70,9 +70,9 @@ def _in_collection(e: Evidence) -> Advice:
     take = takes_one_out(e.holder_kind) if is_users(e) else ""
     how = f" (`{written(e.place)}.{take}(...)` with the same method)" if take else ""
     return Advice(
-        f"{place_words(e)} gets one more callback in every run, and a bound method keeps its object with all it "
-        f"has.{may_release(e.owner)} Take the callback out when its object is done{how}, register it once, or keep it "
-        "there as a `weakref.WeakMethod`.",
+        f"{place_words(e)} gets one more callback in every run, and a bound method keeps its object with all "
+        f"that the object has.{may_release(e.owner)} Take the callback out when its object is done{how}, register it "
+        "once, or keep it there as a `weakref.WeakMethod`.",
         "Not weakly if the registry is the only owner: then nothing would keep the object at all.",
     )
 
@@ -121,7 +121,7 @@ def _ipython(e: Evidence) -> Advice:
 def _observers(e: Evidence) -> Advice:
     owner = named(e.owner.code) if e.owner is not None and is_expression(e.owner.code) else "the widget"
     return Advice(
-        f"Every run lets {owner} be observed by one more function, which is kept with all that it refers to. Call "
+        f"Every run registers one more observer of {owner}, which is kept with all that it refers to. Call "
         "`unobserve` with the same function when the run ends, or observe once, outside the repeated code."
     )
 
@@ -158,8 +158,8 @@ def _take_out(registry: Registry, e: Evidence) -> Advice:
     if registry.table == "stack":
         return Advice(
             f"{sure}{each} enters `{registry.adds}` and does not leave it: an entry stays on its stack, with "
-            f"everything it refers to, and affects all code after it.{unproved} Enter it by `with`, so that it is "
-            "left again, also after an error; what `__enter__` has entered, `__exit__` leaves."
+            f"everything it refers to, and affects all code after it.{unproved} Enter it by `with`, which "
+            "leaves it again, also after an error, or call `__exit__` for each `__enter__`."
         )
     owner = written(e.holder) if is_expression(e.holder) else ""
     call = f"{owner}.{registry.adds.rpartition('.')[2]}" if owner else registry.adds
@@ -207,7 +207,7 @@ def hook_left(e: Evidence) -> Advice | None:
         f"them are called in every run. Keep the handle that {call} returns and call its `remove()` when the run ends "
         "(in a `finally`, so that an error does not leave the hook), or register the hook once, outside the repeated "
         "code.",
-        "Not if the hook is meant for good: then register it once, before the loop.",
+        "Not if the hook is meant to stay: then register it once, before the loop.",
     )
 
 

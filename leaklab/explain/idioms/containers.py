@@ -66,14 +66,14 @@ def container_growth(e: Evidence) -> Advice | None:
         if not is_users(e) and not _is_local(e) and e.unit == "entries":
             return table_of_library(e)
         return Advice(
-            f"{place_words(e)} grows by every run{kind}. {_how_to_limit(e)}",
+            f"{place_words(e)} grows with every run{kind}. {_how_to_limit(e)}",
             "Not if all of it is needed at the end; then write it to a file as it comes.",
         )
     if e.entry_kinds and all(kind.startswith(BLOCKS) for kind in e.entry_kinds):
         table = written(e.holder)
         return Advice(
             f"{named(table)} gets new columns in every run, and keeps them, each in a block of its own. Collect the "
-            "values in a list and make one table of them at the end, write into columns that are there, or take out "
+            "values in a list and make one table of them at the end, write into existing columns, or take out "
             f"what is done (`{table} = {table}.drop(columns=...)`).",
             "Not if all columns are needed at the end.",
         )

@@ -33,15 +33,15 @@ def cycle_garbage(e: Evidence) -> Advice | None:
     if (attribute := _of_ctx(e)) is not None:
         return Advice(
             f"`ctx{attribute}` keeps an output of the custom autograd.Function, and the output leads back to `ctx` "
-            "through its graph; the collector that would free this circle is switched off, or the objects are frozen. "
-            "Hand the tensor to `ctx.save_for_backward(...)` instead, which makes no circle; or call `gc.collect()` "
+            "through its graph; the collector that would free this cycle is switched off, or the objects are frozen. "
+            "Hand the tensor to `ctx.save_for_backward(...)` instead, which makes no cycle; or call `gc.collect()` "
             "from time to time.",
             also=("autograd-ctx",),
         )
     return Advice(
-        f"The objects refer to each other in a circle{_circle(e)}, and the collector that would free them is switched "
+        f"The objects refer to each other in a cycle{_circle(e)}, and the collector that would free them is switched "
         "off, or they are frozen. Call `gc.collect()` from time to time (and before any `gc.freeze()`), or break the "
-        "circle: hold one of the references weakly (`weakref.ref`), or set it to None when the object is done.",
+        "cycle: hold one of the references weakly (`weakref.ref`), or set it to None when the object is done.",
         "Not weakly if this reference is the only one that keeps its object.",
     )
 
@@ -108,7 +108,7 @@ def native(e: Evidence) -> Advice | None:
         return None
     text = (
         "Its holder is invisible: no Python reference keeps it. Look at extension modules (a reference count that is "
-        "never taken back), at C++ objects, and at compiled or traced code that is made again in every run."
+        "never decremented), at C++ objects, and at compiled or traced code that is made again in every run."
     )
     if e.unit != "bytes":
         return Advice(text)
@@ -133,7 +133,7 @@ def saved_for_backward(case: Case) -> Iterator[Proposal]:
             for node in ast.walk(passes[1]):
                 if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.value, ast.Name):
                     patch.replace(source, node, f"{node.value.id}.saved_tensors[0]")
-            words = f"Hand the tensor to `ctx.save_for_backward(...)`, not to `ctx.{name}`: that makes no circle."
+            words = f"Hand the tensor to `ctx.save_for_backward(...)`, not to `ctx.{name}`: that makes no cycle."
             yield from case.proposal(words, patch)
             return
 
@@ -265,7 +265,7 @@ def _instead_of_the_one_before(case: Case, source: SourceText, statement: ast.st
         patch = case.patch()
         lines = [f"for earlier in [one for one in {table} if type(one) is {kind}]:", f"    {undo}(earlier)"]
         patch.before(source, statement, lines)
-        yield from case.proposal(f"Let it take the place of the one that the run before has added to `{table}`.", patch)
+        yield from case.proposal(f"Let it replace the one that the run before added to `{table}`.", patch)
 
 
 _TABLES = {"addHandler": "handlers", "addFilter": "filters"}

@@ -52,17 +52,18 @@ def closure_kept(e: Evidence) -> Advice | None:
     if suspended:
         return Advice(
             f"{place_words(e)} keeps generators or coroutines that have not ended, and the frame of each keeps every "
-            f"local variable until it ends. Call `close()` on each when it has served, and let go of it{clearing(e)}.",
+            "local variable until it ends. Call `close()` on each when it is no longer needed, and let go of "
+            f"it{clearing(e)}.",
             "Not while somebody will still ask for the next value.",
         )
     default = next((step.reference for step in e.steps_above if step.reference.startswith("default of")), "")
     if default or any("__kwdefaults__" in step.reference for step in e.steps_above):
         name = re.match(r"default of '(\w+)' of (.+)", default)
         what = f"The default value of `{name[1]}` in `{name[2]}`" if name else f"A default value, {named(e.place)},"
-        write = f" Write `{name[1]}=None` in the signature and make a new one inside of the function." if name else ""
+        write = f" Write `{name[1]}=None` in the signature and make a new one inside the function." if name else ""
         return Advice(
-            f"{what} keeps what every call puts there: it is made once, with the function, and lives as long as that."
-            f"{write or ' Make it inside of the function.'}",
+            f"{what} keeps what every call puts there: it is made once, with the function, and lives as long as "
+            f"the function.{write or ' Make it inside the function.'}",
             "Not if the calls are meant to share it; then make that visible and limit its size.",
         )
     return _in_closure(e)
@@ -131,7 +132,7 @@ def traceback_kept(e: Evidence) -> Advice | None:
         return Advice(
             f"{place_words(e)} keeps an exception, which keeps the one before it (`__cause__`, "
             f"`__context__`), {why}.{also} Store the text (`repr(error)`, `traceback.format_exc()`), or take its "
-            "traceback and the chain off: `error.with_traceback(None)`, `error.__cause__ = error.__context__ = None`.",
+            "traceback and its chain: `error.with_traceback(None)`, `error.__cause__ = error.__context__ = None`.",
             "Not if the exception is raised again later and its origin should be shown.",
         )
     return Advice(
@@ -194,7 +195,7 @@ def _without_chain(case: Case, source: SourceText, node: ast.expr) -> Iterator[P
     patch = case.patch()
     patch.before(source, statement, (f"{node.id}.__cause__ = {node.id}.__context__ = None",))
     patch.replace(source, node, f"{node.id}.with_traceback(None)")
-    why = "each of the chain keeps the local variables of the frames it went through"
+    why = "each exception of the chain keeps the local variables of the frames it went through"
     yield from case.proposal(f"Keep the exception without its traceback and without those before it: {why}.", patch)
 
 

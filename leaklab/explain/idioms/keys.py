@@ -42,7 +42,7 @@ def key_stays(case: Case) -> Iterator[Proposal]:
             for one in _alike(store.source, node):
                 patch.replace(store.source, one, new)
             what = store.source.text_of(part)
-            words = f"Leave `{what}` out of the key: what is stored is the same without, and is found again then."
+            words = f"Leave `{what}` out of the key: the stored value is the same without it, and is then found again."
             yield from case.proposal(words, patch)
             return
 

@@ -168,9 +168,9 @@ def _thread_runs(e: Evidence) -> Advice:
         else ""
     )
     return Advice(
-        f"{who}, and keep what their functions use.{waits} Let the function return when the run ends (an event that it "
-        "asks, a last item in its queue, a timeout), and `join()` the thread; or start one thread for all runs. If a "
-        "library started it, close what it belongs to.",
+        f"{who}, and keep what their functions use.{waits} Let the function return when the run ends (by an event that "
+        "it checks, a last item in its queue, a timeout), and `join()` the thread; or start one thread for all runs. "
+        "If a library started it, close what it belongs to.",
         "Not if it is one thread that serves all runs.",
     )
 

@@ -49,9 +49,9 @@ def tensor_kept(e: Evidence) -> Advice | None:
         )
     if any(step.reference.startswith(("key <torch.", "[<torch.")) for step in e.steps_above[-1:]):
         return Advice(
-            f"{place_words(e)} has tensors as keys. Tensors are told apart by identity, so a new tensor is never found "
-            "there again, and every run adds an entry. Use a key that repeats (a name, a shape, a number), or empty it "
-            f"when it has been used{clearing(e)}.",
+            f"{place_words(e)} has tensors as keys. Tensor keys are compared by identity, so a new tensor is never "
+            "found there again, and every run adds an entry. Use a key that repeats (a name, a shape, a number), or "
+            f"empty it when it has been used{clearing(e)}.",
             also=("global-cache",),
         )
     if _is_state_dict(e):
@@ -153,7 +153,7 @@ def wrapped_once(case: Case) -> Iterator[Proposal]:
             inside = [one for one in node.value.args if source.text_of(one) == place]
             link = _inner(evaluate(place, case.program.namespace), case)
             if len(inside) == 1 and link and _is_called_through(case, link):
-                words = f"Wrap what is inside of `{place}`, not what the run before has wrapped already."
+                words = f"Wrap what is inside `{place}`, not what the run before has wrapped already."
                 yield from case.instead(words, source, inside[0], f'getattr({place}, "{link}", {place})')
 
 

@@ -110,7 +110,7 @@ def way_out(case: Case) -> Iterator[Proposal]:
                 lines = site.translated([line], function)
                 is_written = lines is not None and end_of(case, site.source, site.statement, patch, lines)
             if is_written:
-                words = f"Take it out again when it has been used, as the program can: `{taker[0].name}`."
+                words = f"Take it out again when it has been used, by the program's own `{taker[0].name}`."
                 yield from case.proposal(words, patch)
                 return
 
@@ -258,7 +258,7 @@ def emptied_by_owner(case: Case) -> Iterator[Proposal]:
             definition = definition_of(case, method)
             if definition is not None and _empties(definition, place[2]):
                 line = f"{place[1]}.{name}()"
-                words = f"Empty it at the end of the run, when it has been used, as the program can: `{line}`."
+                words = f"Empty it at the end of the run, when it has been used, by the program's own `{line}`."
                 yield from case.at_end(words, line, emptied=(case.holder,))
                 return
 

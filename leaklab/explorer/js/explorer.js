@@ -20,7 +20,7 @@ function makeLine(model, onWait) {
   const ask = (name, values = {}) => new Promise((resolve, reject) => {
     last += 1;
     const id = `${Date.now()} ${last}`; // two views of one widget must not take each other's answers
-    const timer = setTimeout(() => onWait("busy: the kernel is at work, perhaps on a cell; this is done when it has ended"), WAIT_MS);
+    const timer = setTimeout(() => onWait("busy: the kernel is at work, perhaps on a cell; your request comes next"), WAIT_MS);
     waiting.set(id, { resolve, reject, timer });
     model.send({ ...values, ask: name, id });
   });
@@ -113,7 +113,7 @@ function render({ model, el }) {
     return make("div", { class: "ll-bar ll-tools" },
       button("run again", "check the same cell again; asks first", () => act("again"), "again"),
       button("Clear Out[] and last error", "drop outputs and tracebacks that the notebook keeps; asks first", () => act("release"), "release"),
-      others, button("compare", "compare this check with that one", () => act("compare", { with: others.value }), "compare"),
+      others, button("compare", "compare this check with the chosen one", () => act("compare", { with: others.value }), "compare"),
       file, button("export", "save the report to this file", () => act("export", { path: file.value }), "export"),
       button("close", "close the explorer and free all of it", () => model.send({ ask: "close" }), "close"));
   }

@@ -173,7 +173,7 @@ def load_heap(path: FilePath) -> HeapArrays:
         raise ReportError(msg) from error
     except (ValueError, OverflowError, zlib.error, msgspec.MsgspecError) as error:
         msg = (
-            f"{os.fspath(path)!r} is no saved heap that this leaklab can read ({error}); give one saved by "
+            f"{os.fspath(path)!r} is not a saved heap that this leaklab can read ({error}); give one saved by "
             "snapshot.save"
         )
         raise ReportError(msg) from error

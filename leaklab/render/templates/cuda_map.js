@@ -107,7 +107,7 @@ class BlockMap {
     this.map = canvas(MAP, `${title}. ${keys}`, {role: "application", tabindex: "0"});
     const key = colourLegend(this.groups.map(name => [name, this.colours.get(name)]));
     if (this.n_grey) key.append(element("span", `${countWords(this.n_grey)} more groups are grey`));
-    key.append(element("span", "plain ground: reserved, and free"));
+    key.append(element("span", "plain background: reserved, and free"));
     if (this.data.n_left_out)
       key.append(element("span", `${countWords(this.data.n_left_out)} blocks, the smallest or in no segment, are not drawn`));
     this.details = element("div", "", {"aria-live": "polite", style: "font-size:13px"});
@@ -260,12 +260,12 @@ class BlockMap {
     const live = this.liveAt(this.cursor);
     const marks = this.data.marks.filter(([event]) => event === this.cursor).map(([, name]) => name);
     const lines = [`Event ${countWords(this.cursor)} of ${countWords(this.n)}${marks.map(mark => `, ${mark}`).join("")}: ` +
-                   `${sizeWords(this.levels[this.cursor])} live in ${countWords(live.length)} ${this.data.n_left_out ? "of the blocks that are drawn" : "blocks"}; ` +
+                   `${sizeWords(this.levels[this.cursor])} live in ${countWords(live.length)} ${this.data.n_left_out ? "of the drawn blocks" : live.length === 1 ? "block" : "blocks"}; ` +
                    `${sizeWords(this.reserved[this.cursor])} reserved, the largest free piece ${sizeWords(this.hole(live))}`];
     this.details.replaceChildren(element("div", lines[0], {style: "margin:6px 0;font-weight:600"}));
     if (live.includes(this.chosen)) {
       const size = `${sizeWords(this.size[this.chosen])}, ${this.life(this.chosen)}`;
-      this.details.append(element("div", "The block that is chosen"), this.entry(this.stack[this.chosen], size, true),
+      this.details.append(element("div", "The chosen block"), this.entry(this.stack[this.chosen], size, true),
                           element("div", "The largest call stacks"));
     }
     const held = this.byStack(live);
