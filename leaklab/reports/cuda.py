@@ -34,7 +34,7 @@ from leaklab.render.json import embedded
 from leaklab.render.templates import page
 from leaklab.render.writers import html_of
 from leaklab.reports.cuda_document import SCRIPT, snapshot_document, snapshot_line, snapshot_title
-from leaklab.reports.plots import plot_icicle, plot_timeline
+from leaklab.reports.plots import plot_icicle, plot_timeline, stack_colours
 from leaklab.reports.stacks import exports
 from leaklab.reports.tables import pool_table, stack_table
 from leaklab.runtime.gc_control import gc_paused
@@ -303,11 +303,11 @@ class CudaSnapshot(Report[SnapshotFacts]):
 
     def plot(self) -> ReportFigure:
         """Return a figure of the memory along the trace."""
-        return plot_timeline(self.timelines)
+        return plot_timeline(self.timelines, stack_colours(self.timelines, self.stacks))
 
     def plot_stacks(self) -> ReportFigure:
         """Return a figure of the live bytes by frame: each as wide as what was allocated below it."""
-        return plot_icicle(self.tree)
+        return plot_icicle(self.tree, stack_colours(self.timelines, self.stacks))
 
     def __repr__(self) -> str:
         return visible(f"<CudaSnapshot {snapshot_line(self.name, self.device_uses)}>")

@@ -6,7 +6,7 @@ The page of a file has the maps of its blocks as data, and one script that draws
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from pathlib import PurePath
 
@@ -54,7 +54,7 @@ from leaklab.render.document import (
 from leaklab.render.json import one_line, script_data
 from leaklab.render.templates import joined
 from leaklab.reports.check_html import more_rows
-from leaklab.reports.plots import N_DEVICES, plot_icicle, plot_timeline
+from leaklab.reports.plots import N_DEVICES, plot_icicle, plot_timeline, stack_colours
 from leaklab.text import format_bytes, shorten, unit_words, visible
 
 SCRIPT = f'"use strict";\n{joined("page_parts.js", "cuda_map.js")}'
@@ -125,13 +125,14 @@ def _html(facts: SnapshotFacts, maps: Sequence[BlockMap], *, is_page: bool) -> I
     moments = sorted(_shown_moments(facts.moments), key=lambda moment: moment.kind != "oom")
     yield _answer(facts, moments)
     yield Chapter("Notes", (Points(facts.notes),))
+    colours = stack_colours(facts.timelines, facts.stacks)
     if facts.timelines:
         peaks = "; ".join(_moment_words(moment) for moment in moments if moment.kind == "peak")
-        yield Image(plot_timeline(facts.timelines).png(), f"Memory along the trace. {peaks}")
+        yield Image(plot_timeline(facts.timelines, colours).png(), f"Memory along the trace. {peaks}")
     yield from (Remark(faint(words)) for words in _band_words(facts.timelines))
-    yield Drawn(lambda: maps_markup(maps))
+    yield Drawn(lambda: maps_markup(maps, colours))
     if facts.stacks:
-        image = plot_icicle(facts.tree).png()
+        image = plot_icicle(facts.tree, colours).png()
         yield Image(image, f"Live bytes by frame; the largest stack is {facts.stacks[0].label}")
         yield Chapter(f"Live bytes by call stack ({len(facts.stacks):,})", _stack_table(facts.stacks, _N_ROWS))
         yield Chapter("Frames, outermost first", (frame_outline(facts.tree, is_open=is_page),), is_page)
@@ -428,9 +429,10 @@ def tree_lines(root: FrameNode) -> Iterator[str]:
         yield f"{'':>12}  ... and more below: see the page that to_html() writes"
 
 
-def maps_markup(maps: Sequence[BlockMap]) -> Markup:
+def maps_markup(maps: Sequence[BlockMap], colours: Mapping[str, str]) -> Markup:
     """Return a place for each map, with its data; the script fills them. Without maps nothing."""
-    places = (script_data(one_line(_fields(one), "map"), "blocks") for one in maps)
+    shown = {visible(name): colour for name, colour in colours.items()}
+    places = (script_data(one_line({**_fields(one), "colours": shown}, "map"), "blocks") for one in maps)
     return Markup("".join(f"<div>{place}</div>" for place in places))  # noqa: S704 - coded by `script_data`
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ParamSpec
 
+from leaklab.cuda.along_trace import group_of
 from leaklab.model import Check, Outcome
-from leaklab.model.cuda import SnapshotSeries, StackGrowth, Timeline
+from leaklab.model.cuda import LiveStack, SnapshotSeries, StackGrowth, Timeline
 from leaklab.model.stacks import FrameNode
 from leaklab.render.words import is_leak, kept_words
 from leaklab.text import format_bytes, format_seconds, shorten, unit_words
@@ -39,24 +40,27 @@ _DPI = 100
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
 _GREYS = ("#b8b8b8", "#8c8c8c", "#6f7b87", "#d6d6d6")
 """Of bands that are no lines of code: their names stand in brackets."""
-_BAND_COLOURS = ("#d64541", "#4a90d9", "#e8944a", "#3f9c8c", "#8e5ea2", "#c9b037", "#7d9fc4", "#a3674f")
+_BAND_COLOURS = (
+    "#d64541", "#4a90d9", "#e8944a", "#3f9c8c", "#8e5ea2", "#c9b037", "#7d9fc4", "#a3674f",
+    "#e377c2", "#2f4b7c", "#7fb53c", "#00a6c8",
+)  # fmt: skip
 _MAX_ROWS = 24
 _N_HEADS = 2  # the whole, and the devices: no frames
 _HIDDEN_SHARE = 0.5  # what does not change and is more than this would flatten what does
 _LEAST_WIDTH = 0.002  # of the whole: thinner frames are less than two pixels
 _N_BANDS = 8
-_Drawn = TypeVar("_Drawn")
+_Drawn = ParamSpec("_Drawn")
 
 
-def _in_default_style(plot: Callable[[_Drawn], ReportFigure]) -> Callable[[_Drawn], ReportFigure]:
+def _in_default_style(plot: Callable[_Drawn, ReportFigure]) -> Callable[_Drawn, ReportFigure]:
     """Return *plot* so that it draws in matplotlib's own style, whatever the user's."""
 
     @functools.wraps(plot)
-    def drawn(record: _Drawn) -> ReportFigure:
+    def drawn(*args: _Drawn.args, **kwargs: _Drawn.kwargs) -> ReportFigure:
         from matplotlib import style  # noqa: PLC0415 - drawing is paid by those who draw
 
         with style.context("default"):
-            return plot(record)
+            return plot(*args, **kwargs)
 
     return drawn
 
@@ -215,22 +219,39 @@ def _unit_of(values: Sequence[float]) -> tuple[int, str]:
     return next(((divisor, unit) for divisor, unit in _UNITS if largest >= divisor), _UNITS[-1])
 
 
+def stack_colours(timelines: Sequence[Timeline], stacks: Sequence[LiveStack]) -> dict[str, str]:
+    """Return the colour of each group of call stacks, the same in every picture of a snapshot; small groups have none.
+
+    Args:
+        timelines: Their bands come first.
+        stacks: What is live, largest first.
+    """
+    names = dict.fromkeys(label for timeline in timelines for label, _levels in timeline.bands)
+    names.update(dict.fromkeys(group_of(stack.frames) if stack.frames else stack.label for stack in stacks))
+    greys = [name for name in names if name.startswith("(")]
+    lines = [name for name in names if name not in greys]
+    return dict(zip(lines, _BAND_COLOURS, strict=False)) | dict(zip(greys, itertools.cycle(_GREYS), strict=False))
+
+
 @_in_default_style
-def plot_timeline(timelines: Sequence[Timeline]) -> ReportFigure:
-    """Return a figure with one plot for each device: live bytes along its trace, stacked by function."""
+def plot_timeline(timelines: Sequence[Timeline], colours: Mapping[str, str]) -> ReportFigure:
+    """Return a figure with one plot for each device: live bytes along its trace, stacked by group of *colours*."""
     if len(timelines) > N_DEVICES:
         timelines = sorted(timelines, key=lambda one: max(one.live_bytes), reverse=True)[:N_DEVICES]
     figure, axes = _figure(3.2, n_rows=max(1, len(timelines)))
     if not timelines:
         _say(axes[0], "the snapshot has no trace of allocations")
     for plot, timeline in zip(axes, timelines, strict=False):
-        _draw_timeline(plot, timeline)
+        _draw_timeline(plot, timeline, colours)
     return figure
 
 
 @_in_default_style
-def plot_icicle(tree: FrameNode) -> ReportFigure:
-    """Return a figure of all frames, outermost at the top, each as wide as the bytes allocated below it."""
+def plot_icicle(tree: FrameNode, colours: Mapping[str, str] | None = None) -> ReportFigure:
+    """Return a figure of all frames, outermost at the top, each as wide as the bytes allocated below it.
+
+    A frame has the colour that *colours* names for it, else none; without *colours* that of its file.
+    """
     boxes = list(_boxes(tree))
     depth = max((row for row, *_ in boxes), default=0) + 1
     figure, (axes,) = _figure(0.6 + 0.26 * depth)
@@ -238,7 +259,8 @@ def plot_icicle(tree: FrameNode) -> ReportFigure:
         _say(axes, "nothing is live")
         return figure
     for row, left, width, node in boxes:
-        colour = _PALE if row < _N_HEADS else _BAND_COLOURS[colour_number(node.label)]
+        by_file = _PALE if row < _N_HEADS else _BAND_COLOURS[colour_number(node.label)]
+        colour = by_file if colours is None else colours.get(node.label, _PALE)
         axes.broken_barh([(left, width)], (-row - 0.94, 0.88), facecolor=colour, edgecolor="white", linewidth=0.5)
         if width > 0.04:  # noqa: PLR2004 - narrower than any word
             room = int(width * 135)
@@ -324,13 +346,13 @@ def _legend_label(stack: StackGrowth) -> str:
     return shorten(_drawable(f"{leak}{stack.label}"), 60)
 
 
-def _draw_timeline(axes: Axes, timeline: Timeline) -> None:
+def _draw_timeline(axes: Axes, timeline: Timeline, colours: Mapping[str, str]) -> None:
     bands = [levels for _label, levels in timeline.bands]
     labels = [shorten(_drawable(label), 44) for label, _levels in timeline.bands]
-    colours = _colours_of(labels)
+    used = [colours.get(label, _OTHERS) for label, _levels in timeline.bands]
     span = "" if timeline.seconds is None else f" in {format_seconds(timeline.seconds)}"
     where = f"{timeline.device}, {timeline.n_events:,} events{span}: live bytes"
-    divisor = _stack_areas(axes, timeline.at_events, bands, labels, colours, where)
+    divisor = _stack_areas(axes, timeline.at_events, bands, labels, used, where)
     axes.plot(
         timeline.at_events, [level / divisor for level in timeline.reserved_bytes], color=_INK, linewidth=0.9,
         linestyle="--", label="reserved",
@@ -342,12 +364,6 @@ def _draw_timeline(axes: Axes, timeline: Timeline) -> None:
     axes.set_ylim(0, highest / divisor * 1.05)
     axes.set_xlabel("event of the trace", fontsize=9, color=_INK)
     _legend_beside(axes)
-
-
-def _colours_of(labels: Sequence[str]) -> list[str]:
-    """Return a colour for each band, none of them twice."""
-    greys, colours = iter(itertools.cycle(_GREYS)), iter(itertools.cycle(_BAND_COLOURS))
-    return [next(greys) if label.startswith("(") else next(colours) for label in labels]
 
 
 def _stack_areas(  # noqa: PLR0917 - what a plot is made of

@@ -5,6 +5,7 @@ import pickle
 import re
 
 import pytest
+from matplotlib.colors import to_hex
 from snapshot_writer import KEPT, MODEL, STEP, Card, Training, frame, snapshot, stack, write
 
 import leaklab
@@ -207,3 +208,24 @@ def test_no_two_bands_of_a_timeline_share_a_colour():
     colours = [tuple(band.get_facecolor()[0]) for band in axes.collections]
     assert len(colours) > 8
     assert len(set(colours)) == len(colours)
+
+
+def test_a_group_of_stacks_has_one_colour_in_all_pictures_of_a_snapshot():
+    card = Card()
+    card.alloc(5 << 20, MODEL)
+    card.events.clear()
+    card.alloc(3 << 20, stack("/home/me/project/train.py:7 step"))
+    card.alloc(2 << 20, stack("/home/me/project/data.py:3 load"))
+    opened = CudaSnapshot(memory_of(snapshot(card), "a.pickle"))
+    (axes,) = opened.plot().axes
+    bands = dict(zip((label for label, _ in opened.timelines[0].bands), axes.collections, strict=False))
+    in_timeline = {label: to_hex(band.get_facecolor()[0]) for label, band in bands.items()}
+    assert {"train.py:7 step", "data.py:3 load"} <= set(in_timeline)
+    assert len(set(in_timeline.values())) == len(in_timeline)
+    (on_map,) = re.findall(r'data-leaklab="blocks">(.*?)</script>', opened.to_html())
+    given = json.loads(on_map)["colours"]
+    assert {label: given[label] for label in in_timeline} == in_timeline
+    (icicle,) = opened.plot_stacks().axes
+    of_boxes = [to_hex(box.get_facecolor()[0]) for box in icicle.collections]
+    for label in ("train.py:7 step", "data.py:3 load"):
+        assert of_boxes.count(in_timeline[label]) == 1

@@ -1,8 +1,6 @@
 // A map of blocks for each device: events across, addresses upwards, the level above it. All of it is made here, so
 // where no script runs nothing is shown that does nothing.
-const PALETTE = ["#4a90d9", "#e8944a", "#3f9c8c", "#d64541", "#8e5ea2", "#c9b037", "#7a4b2a", "#e377c2", "#2f4b7c",
-                 "#7fb53c", "#00a6c8", "#b5651d"];
-const GREYS = ["#767676", "#a6a6a6", "#8d99a6"];
+const LEVEL = "#9fb0c3", GREY = "#767676"; // the level is of all groups, and has the colour of none
 const CHART = 130, MAP = 420, ROW = 16, ROWS = 4, LARGEST = 10;
 const isDark = matchMedia("(prefers-color-scheme: dark)");
 const rgb = colour => [1, 3, 5].map(start => parseInt(colour.slice(start, start + 2), 16));
@@ -58,7 +56,7 @@ class BlockMap {
     return levels;
   }
 
-  // The groups that hold most at the peak have a colour each; names in brackets are no lines of code, and grey.
+  // The largest groups have a colour each, the same as in the page's other pictures.
   colour() {
     const held = new Map();
     for (let i = 0; i < this.first.length; i += 1) {
@@ -67,12 +65,10 @@ class BlockMap {
       held.set(group, (held.get(group) ?? 0) + there + this.size[i] * 1e-9);
     }
     const names = [...held.keys()].sort((a, b) => held.get(b) - held.get(a));
-    const named = names.filter(name => !name.startsWith("(")), unnamed = names.filter(name => name.startsWith("("));
-    this.colours = new Map();
-    named.forEach((name, i) => this.colours.set(name, PALETTE[i] ?? GREYS[0]));
-    unnamed.forEach((name, i) => this.colours.set(name, GREYS[(i + 1) % GREYS.length]));
-    this.groups = [...named.slice(0, PALETTE.length), ...unnamed];
-    this.n_grey = Math.max(0, named.length - PALETTE.length);
+    const given = this.data.colours;
+    this.colours = new Map(names.map(name => [name, given[name] ?? GREY]));
+    this.groups = names.filter(name => given[name]);
+    this.n_grey = names.length - this.groups.length;
   }
 
   build(place) {
@@ -353,7 +349,7 @@ class BlockMap {
     };
     context.fillStyle = this.free;
     for (let pixel = 0; pixel < width; pixel += 1) { const high = highest(this.reserved, pixel); context.fillRect(pixel, CHART - high, 1, high); }
-    context.fillStyle = PALETTE[0];
+    context.fillStyle = LEVEL;
     for (let pixel = 0; pixel < width; pixel += 1) { const high = highest(this.levels, pixel); context.fillRect(pixel, CHART - high, 1, high); }
     context.fillStyle = this.ink;
     context.font = "11px system-ui, sans-serif";
@@ -403,7 +399,7 @@ class BlockMap {
     const isSought = this.data.stacks.map(stack => !this.sought ||
       `${stack.label}\n${stack.frames.join("\n")}`.toLowerCase().includes(this.sought));
     const colours = this.data.stacks.map((stack, number) => {
-      const colour = rgb(this.colours.get(stack.group) ?? GREYS[0]);
+      const colour = rgb(this.colours.get(stack.group) ?? GREY);
       return packed(isSought[number] ? colour : colour.map((part, i) => part * 0.15 + free[i] * 0.85));
     });
     for (let i = 0; i < this.first.length; i += 1)
