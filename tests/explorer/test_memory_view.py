@@ -198,7 +198,7 @@ def test_it_is_written_as_a_page_and_as_a_file(session, tmp_path):
     session.answer("export_heap", {"path": str(tmp_path / "memory.heap")})
     assert leaklab.load(tmp_path / "memory.heap").find("Tensor", "shape == (500, 20)").n_found == 1
     assert "replaces" in session.answer("export_heap", {"path": str(tmp_path / "memory.heap")})["confirm"]
-    with pytest.raises(LeaklabError, match="ends in"):
+    with pytest.raises(LeaklabError, match="must end in"):
         session.answer("export_heap", {"path": "memory.json"})
 
 
