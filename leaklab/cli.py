@@ -100,10 +100,10 @@ def _parser() -> argparse.ArgumentParser:
         " that keep most alive, and the types. Nothing in the file is run. Works without torch.",
     )
     heap.add_argument("file", type=Path, metavar="FILE", help="the saved heap, .heap")
-    heap.add_argument("--find", metavar="CONDITION", help="print what fits instead, e.g. 'bytes > 1 MiB'")
+    heap.add_argument("--find", metavar="CONDITION", help="print the objects that match instead, e.g. 'bytes > 1 MiB'")
     heap.add_argument("--why", metavar="EXPRESSION", help="say why that object is alive instead")
     heap.add_argument("--compare", type=Path, metavar="LATER", help="print what differs in this later heap instead")
-    heap.add_argument("--html", type=Path, metavar="FILE", help="also write a page with what keeps what alive")
+    heap.add_argument("--html", type=Path, metavar="FILE", help="also write a page that shows what keeps what alive")
     heap.set_defaults(perform=_heap)
     mcp = commands.add_parser(
         "mcp",
@@ -148,8 +148,8 @@ def _add_report_commands(commands: _Commands) -> None:
         "compare",
         help="compare two files, before and after: what is new, still there, gone or fixed",
         description="Compare two files of one kind that leaklab can open, the earlier first: reports (.html or .json),"
-        " heap snapshots (.npz), saved heaps (.heap), CUDA snapshots (.pickle). Of checks the exit status is 0 if every"
-        " check of the second file proves that nothing leaks.",
+        " heap snapshots (.npz), saved heaps (.heap), CUDA snapshots (.pickle). For checks, the exit status is 0 if"
+        " every check of the second file proves that nothing leaks.",
     )
     compare.add_argument("before", type=Path, metavar="BEFORE", help="the earlier file: before the repair")
     compare.add_argument("after", type=Path, metavar="AFTER", help="the later file, of the same kind")
@@ -157,8 +157,8 @@ def _add_report_commands(commands: _Commands) -> None:
     compare.set_defaults(perform=_compare)
     merge = commands.add_parser(
         "merge",
-        help="make one report of those of many ranks",
-        description="Read the files rank_0.json, rank_1.json, ... in a folder, one of each process that checked the"
+        help="merge the reports of many ranks into one",
+        description="Read the files rank_0.json, rank_1.json, ... in a folder, one for each process that checked the"
         " same program, and print one answer: which ranks leak, and which leaks they have in common. Exit status 1 if"
         " there is nothing to merge, or with --fail-on-leak if a rank leaks.",
     )
@@ -173,13 +173,13 @@ def _add_cuda_commands(commands: _Commands, *, is_old: bool = False) -> None:
     diff = commands.add_parser(
         "diff",
         help="old name of: leaklab cuda diff" if is_old else "compare CUDA memory snapshots by call stack",
-        description="Compare two or more files of torch.cuda.memory._dump_snapshot by call stack. Of one run, three or"
-        " more are judged, and four can prove a leak. Works without a GPU. Exit status 0 if that succeeded, 3 if live"
-        " memory grew by more than --fail-above.",
+        description="Compare two or more files of torch.cuda.memory._dump_snapshot by call stack. Three or more"
+        " of one run are judged, and four can prove a leak. Works without a GPU. Exit status 0 if that succeeded, 3 if"
+        " live memory grew by more than --fail-above.",
     )
     diff.add_argument("files", nargs="+", metavar="FILE", help="snapshots, or patterns such as 'snap_*.pickle'")
     diff.add_argument(
-        "--fail-above", type=_bytes, metavar="SIZE", help="exit with 3 if live bytes grew by more, e.g. 10MB"
+        "--fail-above", type=_bytes, metavar="SIZE", help="exit with 3 if live bytes grew by more than this, e.g. 10MB"
     )
     diff.add_argument("--card", type=_bytes, metavar="SIZE", help="memory of the card, e.g. 80GB, for the projection")
     diff.add_argument(
@@ -202,7 +202,7 @@ def _add_cuda_commands(commands: _Commands, *, is_old: bool = False) -> None:
         command.add_argument(
             "--audit",
             action="store_true",
-            help="audit files of any size before opening them, not only small ones: safer, up to three times the time",
+            help="audit files of any size before opening them, not only small ones: safer, up to three times slower",
         )
 
 

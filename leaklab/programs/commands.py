@@ -25,8 +25,8 @@ def add_watch(commands: Commands) -> None:
         help="run a Python program unchanged, and watch its loop",
         usage="leaklab watch [options] (FILE | -m MODULE) [arguments of the program]",
         description="Run a program as python would, and find its loop by what it calls anyway: its optimizer, a"
-        " DataLoader, backward, its largest module, tasks. What grows from step to step is said on stderr while it"
-        " runs, and when it ends, whatever ends it. The exit status is the program's own.",
+        " DataLoader, backward, its largest module, tasks. What grows from step to step is reported on stderr"
+        " while the program runs and when it ends, whatever ends it. The exit status is the program's own.",
     )
     watch.add_argument("-m", action="store_true", dest="is_module", help="the program is a module, as of python -m")
     watch.add_argument(
@@ -36,19 +36,19 @@ def add_watch(commands: Commands) -> None:
         help="a call of this function is a step; without MODULE: one at the top of FILE",
     )
     watch.add_argument(
-        "--steps", type=_steps, metavar="N", help="steps of the whole loop: does a growth matter in them?"
+        "--steps", type=_steps, metavar="N", help="total steps of the loop, to predict whether memory lasts"
     )
     watch.add_argument("--report", type=Path, metavar="FILE", help="also write the report: .html, .json, .txt, .md")
     watch.add_argument("--fail-on-leak", action="store_true", help="exit with 1, instead of 0, if a leak is certain")
     deaths = watch.add_mutually_exclusive_group()
-    deaths.add_argument(
-        "--on-oom", type=Path, metavar="DIR", help="write into DIR who held the memory when it runs out"
-    )
+    deaths.add_argument("--on-oom", type=Path, metavar="DIR", help="when memory runs out, write into DIR who held it")
     deaths.add_argument(
         "--on-death", type=Path, metavar="DIR", help="the same, also when an error, Ctrl-C or SIGTERM ends the program"
     )
-    watch.add_argument("--metrics", type=int, metavar="PORT", help="answer Prometheus there; ranks take the next ports")
-    watch.add_argument("--quiet", action="store_true", help="say nothing but what grows, and that at the end")
+    watch.add_argument(
+        "--metrics", type=int, metavar="PORT", help="serve metrics to Prometheus on PORT; ranks take the next ports"
+    )
+    watch.add_argument("--quiet", action="store_true", help="say only what grows, and only at the end")
     # One argument for all: of two, the first would swallow a `--` behind it.
     watch.add_argument(
         "program",
@@ -118,15 +118,16 @@ def add_attach(commands: Commands) -> None:
     attach = commands.add_parser(
         "attach",
         help="ask a running Python program that was not prepared, or watch its loop",
-        description="Load leaklab into a running program, once, and print what `leaklab ask` prints of one that"
-        " listens. The program goes on, and is left as it was but for the modules. Python 3.14 and later let it in, an"
-        " older Python needs gdb, and both the right to trace a process. Exit status 1 if that cannot be.",
+        description="Load leaklab into a running program, once, and print what `leaklab ask` prints for one that"
+        " listens. The program goes on; only the loaded modules stay in it. Python 3.14 and later can load"
+        " leaklab themselves, an older Python needs gdb; both need the right to trace the process. Exit status 1 if"
+        " that fails.",
     )
     attach.add_argument("pid", type=int, metavar="PID", help="number of the process, on this machine, of the same user")
     act = attach.add_mutually_exclusive_group()
     act.add_argument("--watch", action="store_const", dest="act", const="watch", help="begin to watch its loop")
     act.add_argument(
-        "--stop", action="store_const", dest="act", const="stop", help="end that, and print what was found of the loop"
+        "--stop", action="store_const", dest="act", const="stop", help="end the watch, and print what was found"
     )
     attach.add_argument(
         "--step", default="", metavar="MODULE:FUNCTION", help="with --watch: a call of this function is a step"
