@@ -9,12 +9,15 @@ import importlib
 import pkgutil
 import platform
 import sys
+from importlib import metadata
 
 import leaklab
 from leaklab.errors import MissingExtraError
 
-_NEEDS = {"lightning", "ignite", "keras", "transformers", "mcp", "pytest", "prometheus_client", "opentelemetry", "gdb"}
-"""What a module that is imported for it alone may miss."""
+_NEEDS = {
+    "lightning", "ignite", "keras", "transformers", "mcp", "anyio", "pytest", "prometheus_client", "opentelemetry", "gdb",
+}  # fmt: skip
+"""What a module that is imported for it alone may miss; anyio comes with mcp."""
 
 
 def main() -> int:
@@ -31,8 +34,8 @@ def main() -> int:
             (left_out if is_extra else failed).append(f"{module.name} ({error})")
         else:
             done += 1
-    torch = sys.modules.get("torch")
-    print(f"Python {platform.python_version()}, torch {getattr(torch, '__version__', 'none')}, {leaklab.__file__}")
+    packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "ipython", "pandas"))
+    print(f"Python {platform.python_version()}, {packages}, {leaklab.__file__}")
     for line in failed:
         print(f"failed: {line}")
     print(f"{'not ' if failed else ''}every module is imported: {done}, left out for a missing extra: {len(left_out)}")

@@ -6,6 +6,7 @@ The page of a file has the maps of its blocks as data, and one script that draws
 from __future__ import annotations
 
 import base64
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from pathlib import PurePath
@@ -27,7 +28,6 @@ from leaklab.model.cuda import (
     TracePhase,
     TracePoint,
 )
-from leaklab.model.stacks import FrameNode
 from leaklab.render.document import (
     Cell,
     Chapter,
@@ -39,7 +39,6 @@ from leaklab.render.document import (
     Headline,
     Image,
     Lines,
-    Outline,
     Points,
     Remark,
     Styled,
@@ -47,14 +46,15 @@ from leaklab.render.document import (
     Tone,
     Typeface,
     Words,
-    bold,
     code,
     faint,
+    plain,
 )
 from leaklab.render.json import one_line, script_data
 from leaklab.render.templates import joined
 from leaklab.reports.check_html import more_rows
 from leaklab.reports.plots import N_DEVICES, plot_icicle, plot_timeline, stack_colours
+from leaklab.reports.stacks import frame_outline, tree_lines
 from leaklab.text import format_bytes, shorten, unit_words, visible
 
 SCRIPT = f'"use strict";\n{joined("page_parts.js", "cuda_map.js")}'
@@ -71,13 +71,8 @@ _BANDS = {
     CPP: "asked for by C++ code, such as that of backward()",
     OTHERS: "call stacks too small to be drawn separately",
 }
-_TREE_SHARE = 0.01
-_TREE_LINES = 40
-_TREE_DEPTH = 24
-_LEAST_SHARE = 0.005
-_MAX_NODES = 400
-_MAX_DEPTH = 40
-_N_OPEN = 3  # levels of a tree
+_RISE_SHARE, _LATE_SHARE = 0.1, 0.2
+"""A line grows along a trace if it gained this part of the peak, and this part of that in the second half."""
 
 
 def snapshot_title(facts: SnapshotFacts) -> str:
@@ -104,7 +99,7 @@ def lines_of(lines: Iterable[str]) -> Lines:
 def _text(facts: SnapshotFacts) -> Iterator[str]:
     """Yield what fits a screen or two."""
     yield from (snapshot_line(facts.name, facts.devices), *_free_words(facts.devices))
-    yield from (*_failure_words(facts), "")
+    yield from (*_failure_words(facts), *map(plain, _risen(facts.timelines)), "")
     moments = _shown_moments(facts.moments)
     for moment in moments:
         if moment.kind == "oom":
@@ -157,6 +152,7 @@ def _answer(facts: SnapshotFacts, moments: Sequence[TracePoint]) -> Headline:
         lines += [(faint(name), " ", words) for name, words in _moment_facts(moment)]
         if moment.kind == "oom":
             lines += [*_most_held(moment.stacks), *(() if number else (line,))]
+    lines += _risen(facts.timelines)
     if not is_out_of_memory:
         lines += _free_words(facts.devices)
     lines += map(_capital, _failure_words(facts))
@@ -170,6 +166,26 @@ def _most_held(stacks: Sequence[LiveStack]) -> Iterator[Words]:
         parts += [", " if parts else " ", *held]
     if parts:
         yield (faint("most held by"), *parts)
+
+
+def _risen(timelines: Sequence[Timeline]) -> Iterator[Words]:
+    """Yield which lines of code grow along a trace, most first: not those that grew in its first half alone."""
+    for timeline in timelines[:N_DEVICES]:
+        middle = bisect_left(timeline.at_events, timeline.n_events // 2)
+        least = _RISE_SHARE * max(timeline.live_bytes)
+        rises = [
+            (levels[-1] - levels[0], label)
+            for label, levels in timeline.bands
+            if label not in _BANDS and levels[-1] - levels[middle] > _LATE_SHARE * (levels[-1] - levels[0])
+        ]
+        parts: list[str | Styled] = []
+        for growth, label in sorted(rises, reverse=True)[:_N_MOST]:
+            if growth > least:
+                held = (code(shorten(label, LABEL_LIMIT)), f" +{format_bytes(growth)}")
+                parts += [", " if parts else " ", *held]
+        if parts:
+            where = f" on {timeline.device}" if len(timelines) > 1 else ""
+            yield (faint(f"grew most along the trace{where}"), *parts)
 
 
 def _stack_table(stacks: Sequence[LiveStack], n_rows: int) -> tuple[DocumentBlock, ...]:
@@ -223,34 +239,6 @@ def _phase_table(phases: Sequence[TracePhase]) -> Iterator[DocumentBlock]:
     if rows:
         yield Table(("annotation", "device", ">times", ">live at its start", ">highest", ">live at its end"), rows)
         yield from more_rows(len(phases) - _N_PHASES, ".phases")
-
-
-def frame_outline(root: FrameNode, *, is_open: bool) -> Outline:
-    """Return the frames that hold at least 0.5 % of the bytes, folded below the third level unless *is_open*.
-
-    Without recursion: a tree may be as deep as the call stacks were.
-    """
-    least = max(1, root.active_bytes * _LEAST_SHARE)
-    waiting: list[tuple[FrameNode | None, int]] = [(root, 0)]
-    lines: list[tuple[Words | None, bool | None]] = []
-    n_nodes = 0
-    while waiting:
-        node, depth = waiting.pop()
-        if node is None:
-            lines.append((None, None))
-            continue
-        n_nodes += 1
-        share = node.active_bytes / root.active_bytes if root.active_bytes else 0.0
-        figures = faint(f"{share:.1%}, {unit_words(node.n_blocks, 'blocks')}")
-        words = (bold(format_bytes(node.active_bytes)), " ", code(shorten(node.label, 140)), " ", figures)
-        shown = [child for child in node.children if child.active_bytes >= least]
-        if not shown or depth >= _MAX_DEPTH or n_nodes + len(waiting) > _MAX_NODES:
-            lines.append((words, None))
-            continue
-        lines.append((words, is_open or depth < _N_OPEN))
-        waiting.append((None, depth))
-        waiting += [(child, depth + 1) for child in reversed(shown)]
-    return Outline(tuple(lines))
 
 
 def _capital(words: str) -> str:
@@ -410,23 +398,6 @@ def _is_fragmented(moment: TracePoint) -> bool:
         return False
     room = moment.reserved_free_bytes + (moment.free_bytes or 0)
     return moment.largest_free_bytes < moment.wanted_bytes <= room
-
-
-def tree_lines(root: FrameNode) -> Iterator[str]:
-    """Yield the frames that hold at least 1 % of the bytes, indented; chains of single calls stay at one depth."""
-    least = max(1, root.active_bytes * _TREE_SHARE)
-    waiting = [(root, 0)]
-    for _ in range(_TREE_LINES):
-        if not waiting:
-            return
-        node, depth = waiting.pop()
-        indent = "  " * min(depth, _TREE_DEPTH)
-        yield f"  {format_bytes(node.active_bytes):>10}  {indent}{shorten(node.label, LABEL_LIMIT)}"
-        shown = [child for child in node.children if child.active_bytes >= least]
-        deeper = depth + (len(shown) > 1 or node is root)
-        waiting += [(child, deeper) for child in reversed(shown)]
-    if waiting:
-        yield f"{'':>12}  ... and more below: see the page that to_html() writes"
 
 
 def maps_markup(maps: Sequence[BlockMap], colours: Mapping[str, str]) -> Markup:

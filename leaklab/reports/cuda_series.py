@@ -31,8 +31,9 @@ from leaklab.render.document import (
 )
 from leaklab.reports.check_html import OUTCOME_TONES, more_rows
 from leaklab.reports.cuda import SCHEMA_VERSION, with_frames
-from leaklab.reports.cuda_document import LABEL_LIMIT, N_STACKS, frame_outline, lines_of, stack_label, tree_lines
+from leaklab.reports.cuda_document import LABEL_LIMIT, N_STACKS, lines_of, stack_label
 from leaklab.reports.plots import N_DEVICES, plot_icicle, plot_series
+from leaklab.reports.stacks import frame_outline, tree_lines
 from leaklab.reports.tables import series_csv, series_device_table, series_table
 from leaklab.text import format_bytes, levels_words, shorten, visible
 

@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 from leaklab.errors import ReportError
 from leaklab.model import Check
 from leaklab.model.stacks import OUTSIDE, AllocationStack, FrameNode, StackFrame, frame_tree
-from leaklab.text import shorten, visible
+from leaklab.render.document import Outline, Words, bold, code, faint
+from leaklab.text import format_bytes, shorten, unit_words, visible
 from leaklab.version import __version__
 
 COLLAPSED: Final = ".collapsed"
@@ -23,6 +24,9 @@ _ROOT = "what leaks, per run"
 _LABEL_LIMIT = 120
 _LEAST_SHARE = 0.004  # of the whole: a thinner box is no box
 _MAX_ROWS = 60
+_TREE_SHARE, _TREE_LINES, _TREE_DEPTH = 0.01, 40, 24
+_OUTLINE_SHARE, _MAX_NODES, _MAX_DEPTH = 0.005, 400, 40
+_N_OPEN = 3  # levels of a tree
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?: (?P<name>.+))?")
 _Shown = TypeVar("_Shown")
 
@@ -61,6 +65,51 @@ def visible_frames(tree: FrameNode) -> FrameNode:
         return replace(node, label=shorten(visible(node.label), _LABEL_LIMIT), children=shown)
 
     return seen(tree, 0)
+
+
+def frame_outline(root: FrameNode, *, is_open: bool) -> Outline:
+    """Return the frames that hold at least 0.5 % of the bytes, folded below the third level unless *is_open*.
+
+    Without recursion: a tree may be as deep as the call stacks were.
+    """
+    least = max(1, root.active_bytes * _OUTLINE_SHARE)
+    waiting: list[tuple[FrameNode | None, int]] = [(root, 0)]
+    lines: list[tuple[Words | None, bool | None]] = []
+    n_nodes = 0
+    while waiting:
+        node, depth = waiting.pop()
+        if node is None:
+            lines.append((None, None))
+            continue
+        n_nodes += 1
+        share = node.active_bytes / root.active_bytes if root.active_bytes else 0.0
+        figures = faint(f"{share:.1%}, {unit_words(node.n_blocks, 'blocks')}")
+        words = (bold(format_bytes(node.active_bytes)), " ", code(shorten(node.label, 140)), " ", figures)
+        shown = [child for child in node.children if child.active_bytes >= least]
+        if not shown or depth >= _MAX_DEPTH or n_nodes + len(waiting) > _MAX_NODES:
+            lines.append((words, None))
+            continue
+        lines.append((words, is_open or depth < _N_OPEN))
+        waiting.append((None, depth))
+        waiting += [(child, depth + 1) for child in reversed(shown)]
+    return Outline(tuple(lines))
+
+
+def tree_lines(root: FrameNode) -> Iterator[str]:
+    """Yield the frames that hold at least 1 % of the bytes, indented; chains of single calls stay at one depth."""
+    least = max(1, root.active_bytes * _TREE_SHARE)
+    waiting = [(root, 0)]
+    for _ in range(_TREE_LINES):
+        if not waiting:
+            return
+        node, depth = waiting.pop()
+        indent = "  " * min(depth, _TREE_DEPTH)
+        yield f"  {format_bytes(node.active_bytes):>10}  {indent}{shorten(node.label, _LABEL_LIMIT)}"
+        shown = [child for child in node.children if child.active_bytes >= least]
+        deeper = depth + (len(shown) > 1 or node is root)
+        waiting += [(child, deeper) for child in reversed(shown)]
+    if waiting:
+        yield f"{'':>12}  ... and more below: see the page that to_html() writes"
 
 
 def exports(tree_of: Callable[[_Shown], FrameNode], name: str) -> dict[str, Callable[[_Shown], str]]:

@@ -15,8 +15,8 @@ from leaklab.model.stacks import FrameNode
 from leaklab.render.document import Document
 from leaklab.render.writers import html_of
 from leaklab.reports.cuda import CudaSnapshot
-from leaklab.reports.cuda_document import frame_outline, tree_lines
 from leaklab.reports.plots import plot_icicle
+from leaklab.reports.stacks import frame_outline, tree_lines
 
 OUTSIDE = re.compile(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""")
 NOT_SURVIVING = ("<style", "<script", "<svg", "var(", "<iframe")
@@ -229,3 +229,21 @@ def test_a_group_of_stacks_has_one_colour_in_all_pictures_of_a_snapshot():
     of_boxes = [to_hex(box.get_facecolor()[0]) for box in icicle.collections]
     for label in ("train.py:7 step", "data.py:3 load"):
         assert of_boxes.count(in_timeline[label]) == 1
+
+
+def test_it_is_said_which_lines_grew_along_the_trace():
+    card = Card()
+    card.alloc(5 << 20, MODEL)
+    card.events.clear()
+    for _ in range(6):
+        card.alloc(1 << 20, stack("/home/me/project/train.py:7 step"))
+        card.free(card.alloc(4 << 20, stack("/home/me/project/model.py:8 forward")))  # comes and goes
+    card.alloc(1 << 10, stack("/home/me/project/data.py:3 load"))  # too little
+    opened = CudaSnapshot(memory_of(snapshot(card), "a.pickle"))
+    assert "grew most along the trace train.py:7 step +6.00 MiB\n" in str(opened)
+    assert "<code" in opened.to_html().partition("grew most along the trace")[2][:300]
+    still = Card()
+    still.alloc(5 << 20, MODEL)  # once, at the begin
+    for _ in range(6):
+        still.free(still.alloc(4 << 20, stack("/home/me/project/model.py:8 forward")))
+    assert "grew most" not in str(CudaSnapshot(memory_of(snapshot(still), "b.pickle")))
