@@ -13,6 +13,13 @@ LOCAL = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:", "file:")
 SHOTS = os.environ.get("LEAKLAB_SHOTS")
 """The folder in which the tests leave pictures of what they saw; none without it."""
 
+# Text may be scrolled to in a folded table; what is seen at once is read without that, unless an ellipsis says that
+# there is more.
+CUT = """() => [...document.querySelectorAll('main *')].filter(part => part.checkVisibility()
+    && (part.getBoundingClientRect().right > innerWidth || part.scrollWidth > part.clientWidth + 1
+        && getComputedStyle(part).display !== 'inline' && getComputedStyle(part).textOverflow !== 'ellipsis')
+    ).map(part => part.outerHTML.slice(0, 200))"""
+
 
 def write(file, *cells):
     """Write a notebook of code *cells*."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import samples
 import torch
+from jupyter_pages import CUT
 from test_heap_page import SHAPE, heap
 
 import leaklab
@@ -154,10 +155,6 @@ def test_place_rate_line_and_change_stand_in_the_first_400_pixels(page, tmp_path
 
 
 SHORT = ("check_*.json", "whyalive_*.json", "memdiff_*.json", "monitor_*.json")
-# Text may be scrolled to in a folded table; what is seen at once is read without that.
-CUT = """() => [...document.querySelectorAll('main *')].filter(part => part.checkVisibility()
-    && (part.getBoundingClientRect().right > innerWidth || part.scrollWidth > part.clientWidth + 1
-        && getComputedStyle(part).display !== 'inline')).map(part => part.outerHTML.slice(0, 200))"""
 
 
 @pytest.fixture(scope="module")

@@ -129,6 +129,8 @@ class Icicle {
     place(this.focus, 0, width, 0);
     this.plot.style.height = `${(Math.max(...all.map(one => one[3])) + 1) * ROW_HEIGHT}px`;
     this.plot.replaceChildren(...all.map(([node, left, room, row]) => this.box(node, left, room, row)));
+    const isCut = ({button}) => button.scrollWidth > button.clientWidth;
+    for (const node of all.map(([node]) => node).filter(isCut)) node.button.textContent = node.label; // rather than half its bytes
     this.crumbs.replaceChildren();
     for (let node = this.focus; node; node = node.above) {
       const button = element("button", node.label, {type: "button", title: `show ${node.label}`});
