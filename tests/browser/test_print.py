@@ -7,7 +7,6 @@ import re
 
 import pytest
 from jupyter_pages import CUT, SHOTS
-from kinds_of_pages import write_pages
 
 pytestmark = [pytest.mark.browser, pytest.mark.untraced]
 
@@ -21,11 +20,6 @@ WITHOUT_APPENDIX = """() => {
 PRINTS = "() => dispatchEvent(new Event('beforeprint'))"
 OPEN = "() => [...document.querySelectorAll('details')].map(part => part.open)"
 CANVASES = "() => [...document.querySelectorAll('canvas')].map(canvas => canvas.toDataURL())"
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    return write_pages(tmp_path_factory.mktemp("pages"))
 
 
 def printed(page):

@@ -151,7 +151,7 @@ class Icicle {
       type: "button", tabindex: "-1", title: `${node.label}: ${sizeWords(node.size)}`, "aria-label": `${node.label}, ${sizeWords(node.size)}, ${node.part}`,
       style: `position:absolute;left:${left}px;top:${row * ROW_HEIGHT}px;width:${Math.max(1, room - 1)}px;height:${ROW_HEIGHT - 2}px;padding:0 4px;` +
              `border:0;border-radius:2px;overflow:hidden;white-space:pre;text-overflow:ellipsis;text-align:left;font-size:12px;cursor:pointer;` +
-             `color:#111;background:${PART_COLOURS[node.part] ?? PART_COLOURS.other};${isFaint ? "opacity:.25" : ""}`});
+             `outline-color:#111;outline-offset:-2px;color:#111;background:${PART_COLOURS[node.part] ?? PART_COLOURS.other};${isFaint ? "opacity:.25" : ""}`});
     button.addEventListener("click", () => node.children.length && node !== this.focus ? this.zoom(node) : this.choose(node));
     button.addEventListener("focus", () => { if (this.chosen !== node) this.choose(node); });
     node.button = button;
