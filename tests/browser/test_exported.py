@@ -10,7 +10,9 @@ from jupyter_pages import CUT
 from kinds_of_pages import RECORDS
 
 import leaklab
+from leaklab.ask.loading import KINDS
 from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
+from leaklab.render.json import find_embedded, format_of
 from leaklab.reports.check import LeakReport
 from leaklab.reports.notebook import NotebookReport, load_report
 
@@ -234,6 +236,24 @@ def test_axe_finds_nothing_on_any_page(page, pages, axe, scheme, width):
         if found := page.evaluate(ASK, RULES[scheme]):
             findings[kind] = found
     assert findings == {}
+
+
+def test_no_kind_of_report_is_without_a_page_here(pages):
+    records = filter(None, (find_embedded(path.read_bytes()) for path in pages.values()))
+    assert {format_of(record) for record in records} >= set(KINDS)
+
+
+ANSWERS = ("one leak", "three leaks", "forty leaks", "every cause", "checked again", "clean", "bounded", "inconclusive")
+
+
+@pytest.mark.parametrize("width", [1500, 900])
+def test_checks_of_one_leak_and_of_forty_keep_the_same_heights(page, pages, width):
+    page.set_viewport_size({"width": width, "height": 950})
+    for kind in ANSWERS:
+        page.goto(pages[kind].as_uri())
+        assert page.locator("main").bounding_box()["height"] <= 700, kind
+        for card in page.locator("b:visible", has_text="Proof").locator("xpath=../..").all():
+            assert card.bounding_box()["height"] <= 400, kind
 
 
 # A table may be scrolled, the page may not; what is folded is looked at, too.

@@ -7,7 +7,18 @@ import sys
 
 import nbformat
 import pytest
-from jupyter_pages import assert_report_is_readable, expect, hard_to_use, open_notebook, picture, run, stops, write
+from jupyter_pages import (
+    AXE,
+    HARD_TO_READ,
+    assert_report_is_readable,
+    expect,
+    hard_to_use,
+    open_notebook,
+    picture,
+    run,
+    stops,
+    write,
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
 
@@ -50,13 +61,16 @@ def test_report_of_an_untrusted_notebook_is_readable(lab, page, saved):
     picture(page, "lab-untrusted.png", full_page=True)
 
 
-def test_exported_page_is_self_contained(tmp_path, page, saved):
+def test_exported_page_is_self_contained(tmp_path, page, saved, axe):
     nbformat.write(saved, tmp_path / "leak.ipynb")
     options = ["--HTMLExporter.mathjax_url=", "--HTMLExporter.require_js_url="]
     export = [sys.executable, "-m", "nbconvert", "--to", "html", *options, "leak.ipynb"]
     subprocess.run(export, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     page.goto((tmp_path / "leak.html").as_uri())
     assert_report_is_readable(page, ".jp-OutputArea-output")
+    page.evaluate(axe)
+    report = page.locator(".jp-OutputArea-output").filter(has=page.locator("details")).first
+    assert [*report.evaluate(AXE, {}), *report.evaluate(HARD_TO_READ)] == []
     picture(page, "exported.png", full_page=True)
 
 
