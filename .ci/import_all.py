@@ -15,7 +15,8 @@ import leaklab
 from leaklab.errors import MissingExtraError
 
 _NEEDS = {
-    "lightning", "ignite", "keras", "transformers", "mcp", "anyio", "pytest", "prometheus_client", "opentelemetry", "gdb",
+    "lightning", "ignite", "keras", "transformers", "mcp", "anyio", "pytest", "prometheus_client", "opentelemetry",
+    "gdb",
 }  # fmt: skip
 """What a module that is imported for it alone may miss; anyio comes with mcp."""
 

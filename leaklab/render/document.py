@@ -217,6 +217,7 @@ class Chapter(DocumentBlock):
         is_open: Whether HTML shows it unfolded; None where it shows neither title nor fold.
         legend: What text says behind the title, of its bars of characters.
         share: How much of a whole it is, as a part of 1: HTML draws a bar before the title; None for no bar.
+        part: ``evidence`` of an answer, or the ``figures`` of all: on paper the former stands before the latter.
     """
 
     title: Words
@@ -224,6 +225,7 @@ class Chapter(DocumentBlock):
     is_open: bool | None = True
     legend: str = ""
     share: float | None = None
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)

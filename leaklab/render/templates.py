@@ -36,7 +36,7 @@ FATE_COLOURS = {
 STATUS_COLOURS = {Status.EXPECTED: CALM, Status.UNKNOWN: GREY, Status.LEAKED: ACCENT}
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif"
 _FOLDER = Path(__file__).with_name("templates")
-_PAGE = "page.html.j2"
+_PAGE, _PRINT = "page.html.j2", "print.js"
 _PAGE_TITLE_LIMIT = 200
 _BUTTON = re.compile(r'<button type="button" data-commandlinker.*?</button>', re.DOTALL)
 _BODY = "margin:24px auto;max-width:1000px;padding:0 16px"
@@ -57,6 +57,17 @@ def read(name: str) -> str:
     return (_FOLDER / name).read_text("utf-8")
 
 
+def handler(name: str, argument: str = "") -> Markup:
+    """Return a function that lies beside the templates, called with *argument*, as what an element does on an event."""
+    function = re.sub(r"\n *", "", read(name).strip())
+    return Markup(html.escape(f"({function})({argument})"))  # noqa: S704 - leaklab's own
+
+
+def unfolding() -> str:
+    """Return the part of a page's script that unfolds it on paper; a page without a script does it by itself."""
+    return f"addEventListener('beforeprint', {read(_PRINT).strip()});\n"
+
+
 def joined(*names: str) -> str:
     """Return scripts that lie beside the templates as one; each uses only what stands above it."""
     return "\n".join(map(read, names))
@@ -69,14 +80,25 @@ def page(title: str, body: Markup, *, head: str = "", script: str = "", style: s
         title: Shortened here.
         body: What the page shows.
         head: What else the head holds, as `Markup`.
-        script: The one script that the page runs, below the rest; its security policy refuses every other.
+        script: The one script that the page runs, below the rest, `unfolding` included; its security policy refuses
+            every other.
         style: Inline style of the body.
     """
     title = shorten(title, _PAGE_TITLE_LIMIT)
     if script:
         body = Markup(f"{body}\n<script>{script}</script>")  # noqa: S704 - leaklab's own
-    policy = _only(script) if script else ""
-    return str(render(_PAGE, title=title, body=body, head=head, policy=policy, style=style))
+    return str(
+        render(
+            _PAGE,
+            title=title,
+            body=body,
+            head=head,
+            policy=_only(script) if script else "",
+            style=style,
+            style_sheet=Markup(read("page.css")),  # noqa: S704 - leaklab's own
+            before_print=handler(_PRINT),
+        )
+    )
 
 
 def _only(script: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,7 +53,7 @@ from leaklab.render.document import (
     marked,
 )
 from leaklab.render.json import embedded, to_json
-from leaklab.render.templates import page, read
+from leaklab.render.templates import handler, page
 from leaklab.render.words import (
     STATEMENT_COLUMNS,
     STATEMENTS_NOTE,
@@ -99,20 +98,25 @@ class Extent:
         is_open: Whether everything is unfolded, as for printing; else the first leak alone is.
         is_page: Whether the verdict is the heading of a page of its own.
         has_handlers: Whether elements may carry JavaScript of their own, which some pages forbid.
+        is_printed: Whether folds say what part of the report they are, for what prints a page; notebooks keep no such
+            attributes.
     """
 
     n_leaks: int = 10
     is_open: bool = False
     is_page: bool = False
     has_handlers: bool = True
+    is_printed: bool = False
+
+    def part(self, name: str) -> str:
+        """Return *name*, of a part, where it is said."""
+        return name if self.is_printed else ""
 
 
 FRAGMENT = Extent()
-_PAGE = Extent(is_page=True)
-COPY = read("copy.js").strip()
-"""A function that copies the text behind a title."""
-_ON_ONE_LINE = re.sub(r"\n *", "", COPY)
-_HANDLER = Markup(html.escape(f"({_ON_ONE_LINE})(this)"))  # noqa: S704 - leaklab's own
+_PAGE = Extent(is_page=True, is_printed=True)
+_HANDLER = handler("copy.js", "this")
+"""Copies the text behind a title."""
 
 
 def render_html(check: Check, before: Sequence[DocumentBlock] = ()) -> str:
@@ -170,7 +174,7 @@ def render_body(
 def _folded(check: Check, blocks: tuple[DocumentBlock, ...], extent: Extent) -> Chapter:
     """Return the one fold below the answer: what it rests on."""
     title = "Evidence" if len(check.leaks) < 2 else "The runs and all figures"  # noqa: PLR2004 - each has its own
-    return Chapter(title, (*blocks, *environment_of(check.environment)), extent.is_open)
+    return Chapter(title, (*blocks, *environment_of(check.environment)), extent.is_open, part=extent.part("figures"))
 
 
 def _figures(check: Check, extent: Extent, plot: Plot) -> Iterator[DocumentBlock]:
@@ -217,7 +221,10 @@ def _leaks(check: Check, cells: Mapping[int, CellToCopy | None], extent: Extent)
         blocks: list[DocumentBlock] = []
         for number in told:
             leak = leaks[number]
-            card = (_answer(leak, cells[number]), Chapter("Evidence", tuple(_evidence(leak)), extent.is_open))
+            card = (
+                _answer(leak, cells[number]),
+                Chapter("Evidence", tuple(_evidence(leak)), extent.is_open, part=extent.part("evidence")),
+            )
             sentence = marked(shorten(growth_sentence(leak), 2 * _WORD_LIMIT))
             is_first = number == told[0]
             blocks.append(Chapter(sentence, card, None if len(told) == 1 else is_first or extent.is_open))
@@ -273,13 +280,13 @@ def _answer(leak: Leak, copy: CellToCopy | None) -> Panel:
 
 def _copied(leak: Leak, extent: Extent) -> CellToCopy | None:
     """Return the change to copy, every character as it is: a whole cell, or a patch; None where no change held."""
-    handler = _HANDLER if extent.has_handlers else ""
+    act = _HANDLER if extent.has_handlers else ""
     if cell := cell_to_copy(leak):
-        return CellToCopy(Markup(html.escape(cell)), handler)  # noqa: S704 - escaped
+        return CellToCopy(Markup(html.escape(cell)), act)  # noqa: S704 - escaped
     patch = "" if cure_of(leak) is None else patch_text(leak)
     if not patch or not patch.replace("\n", "").replace("\t", "").isprintable():
         return None
-    return CellToCopy(Markup(html.escape(patch)), handler, "Copy the patch")  # noqa: S704 - escaped
+    return CellToCopy(Markup(html.escape(patch)), act, "Copy the patch")  # noqa: S704 - escaped
 
 
 def _evidence(leak: Leak) -> Iterator[DocumentBlock]:

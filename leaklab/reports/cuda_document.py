@@ -51,13 +51,13 @@ from leaklab.render.document import (
     plain,
 )
 from leaklab.render.json import one_line, script_data
-from leaklab.render.templates import joined
+from leaklab.render.templates import joined, unfolding
 from leaklab.reports.check_html import more_rows
 from leaklab.reports.plots import N_DEVICES, plot_icicle, plot_timeline, stack_colours
 from leaklab.reports.stacks import frame_outline, tree_lines
 from leaklab.text import format_bytes, shorten, unit_words, visible
 
-SCRIPT = f'"use strict";\n{joined("page_parts.js", "cuda_map.js")}'
+SCRIPT = f'"use strict";\n{joined("page_parts.js", "cuda_map.js")}\n{unfolding()}'
 """Draws the maps of a page."""
 N_STACKS = 15
 LABEL_LIMIT = 120

@@ -18,7 +18,7 @@ from leaklab.model.check import KeptCheck, KeptView, NotebookChecks
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.advice import advice_of, headline, line_groups, shown_in_full
 from leaklab.render.json import as_notebook_checks, embedded, heading, notebook_to_json, tally_words
-from leaklab.render.templates import FONT, page, read, render
+from leaklab.render.templates import FONT, page, read, render, unfolding
 from leaklab.render.words import (
     STATEMENT_COLUMNS,
     STATEMENTS_NOTE,
@@ -31,13 +31,13 @@ from leaklab.render.words import (
     render_path,
     statement_rows,
 )
-from leaklab.reports.check_html import COPY, Extent, render_body
+from leaklab.reports.check_html import Extent, render_body
 from leaklab.reports.check_text import render_text
 from leaklab.reports.comparison import Comparison, compare_checks
 from leaklab.reports.plots import plot_png
 from leaklab.text import clipped, fenced, format_bytes, shorten, visible
 
-SCRIPT = f"\nconst copyCell = {COPY};\n{read('notebook.js')}"
+SCRIPT = f"\nconst copyCell = {read('copy.js').strip()};\n{read('notebook.js')}{unfolding()}"
 """The page is complete without it: it makes all buttons, so where no script runs there are none that do nothing."""
 _STYLE_SHEET = f"\n{read('notebook.css')}"
 _BODY_STYLE = (
@@ -161,7 +161,7 @@ def _sections(checks: Sequence[KeptCheck], budget: _Budget, *, is_open: bool) ->
 
 def _section(number: int, kept: KeptCheck, budget: _Budget, *, is_open: bool) -> _Section:
     check = kept.check
-    extent = Extent(n_leaks=budget.n_leaks(check), is_open=is_open, has_handlers=False)
+    extent = Extent(n_leaks=budget.n_leaks(check), is_open=is_open, has_handlers=False, is_printed=True)
     body = render_body(check, extent, plot=budget.plot)
     return _Section(number, check, shorten(heading(check, number), _NAME_LIMIT), kept.place, body)
 

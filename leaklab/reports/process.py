@@ -56,7 +56,7 @@ def document_of(record: ProcessRecord) -> Document:
 
 
 def _levels(levels: ProcessLevels) -> Table:
-    return Table(("memory", ">"), tuple(_level_rows(levels)), (RowLine("{0:<28} {1}"),))
+    return Table(("memory", ">size"), tuple(_level_rows(levels)), (RowLine("{0:<28} {1}"),))
 
 
 def _monitor(status: MonitorStatus) -> Panel:

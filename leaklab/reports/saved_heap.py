@@ -39,7 +39,7 @@ from leaklab.render.document import (
     notes_of,
 )
 from leaklab.render.json import one_line, script_data
-from leaklab.render.templates import joined, page
+from leaklab.render.templates import joined, page, unfolding
 from leaklab.render.writers import html_of, text_of
 from leaklab.reports.alive import WhyAlive
 from leaklab.reports.found import FoundObjects
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 DRAWING_SCRIPT = joined("page_parts.js", "icicle.js")
 """Draws an icicle of what `icicle_rows` returns: on a page of its own, and in the explorer."""
-SCRIPT = f'"use strict";\n{DRAWING_SCRIPT}\n{joined("heap_icicle.js")}'
+SCRIPT = f'"use strict";\n{DRAWING_SCRIPT}\n{joined("heap_icicle.js")}\n{unfolding()}'
 """Draws the icicle of a page that has no other."""
 Icicles: TypeAlias = Sequence[tuple[str, IcicleNode]]
 """Of each device the name, and what fills its memory."""

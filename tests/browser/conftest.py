@@ -80,6 +80,14 @@ def page(browser):
     assert (outside, errors) == ([], [])
 
 
+@pytest.fixture(scope="package")
+def pages(tmp_path_factory):
+    """The file of a page of each kind."""
+    from kinds_of_pages import write_pages
+
+    return write_pages(tmp_path_factory.mktemp("pages"))
+
+
 @pytest.fixture(scope="session")
 def axe():
     """The script of axe, which a page runs to say what of it some readers cannot use."""

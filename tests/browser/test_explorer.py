@@ -4,15 +4,19 @@ import re
 
 import pytest
 from jupyter_pages import (
+    AXE,
+    HARD_TO_READ,
     IDLE,
+    RULES,
     START_MS,
     TIMEOUT_MS,
     expect,
     new_context,
     open_notebook,
     picture,
-    run,
     run_all,
+    stops,
+    theme,
     watch,
     write,
 )  # fmt: skip
@@ -75,30 +79,6 @@ WITHOUT_NAME = """root => [...root.querySelectorAll('button, input, select, [rol
     .filter(one => !(one.ariaLabel || one.textContent.trim() || one.labels?.length || one.title))
     .map(one => one.outerHTML)
 """
-HARD_TO_READ = """root => {
-    const parts = colour => (colour.match(/[\\d.]+/g) ?? []).map(Number);
-    const light = ([r, g, b]) => [r, g, b].map(each => each / 255)
-        .map(each => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0);
-    const over = (top, below) => { const a = top[3] ?? 1; return [0, 1, 2].map(i => top[i] * a + below[i] * (1 - a)); };
-    const ground = one => {
-        if (!one) return [255, 255, 255];
-        const own = parts(getComputedStyle(one).backgroundColor);
-        return own.length === 3 ? own : over(own, ground(one.parentElement));
-    };
-    const faint = one => one ? Number(getComputedStyle(one).opacity) * faint(one.parentElement) : 1;
-    const bad = [];
-    for (const one of root.querySelectorAll('*')) {
-        const text = [...one.childNodes].some(node => node.nodeType === 3 && node.nodeValue.trim());
-        if (!text || !one.checkVisibility() || one.disabled || one.closest('svg, option')) continue;
-        const below = ground(one), ink = parts(getComputedStyle(one).color);
-        const seen = over([...ink.slice(0, 3), (ink[3] ?? 1) * faint(one)], below);
-        const [high, low] = [light(seen), light(below)].sort((a, b) => b - a);
-        const contrast = (high + 0.05) / (low + 0.05);
-        if (contrast < 4.5) bad.push(`${contrast.toFixed(2)} ${one.className} ${one.textContent.slice(0, 40)}`);
-    }
-    return bad;
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +109,6 @@ def type_and_run(page, code):
         }""",
         code.strip(),
     )
-
-
-def theme(page, name):
-    run(page, "apputils:change-theme", f"{{theme: '{name}'}}")
-    page.wait_for_function(f"() => document.body.dataset.jpThemeName === '{name}'")
-    page.locator("#jupyterlab-splash").wait_for(state="detached")
 
 
 def explorer_of(page, position=0):
@@ -442,19 +416,11 @@ def test_run_again_checks_the_cell_and_compares(opened):
     expect(explorer.locator(".ll-comparison")).to_contain_text(SAME_AS_BEFORE, timeout=TIMEOUT_MS)
 
 
-AXE = """(root, options) => {
-    for (const part of root.querySelectorAll('details')) part.open = true;
-    return axe.run(root, {resultTypes: ["violations"], ...options}).then(found => found.violations.map(
-        one => [one.id, one.nodes.length, one.nodes.slice(0, 3).map(node => node.html.slice(0, 200))]));
-}"""
 SECTIONS = {
     "Change": ".ll-source", "Runs": ".ll-chart", "Graph": ".ll-stage .ll-node", "Autograd": ".ll-autograd",
     "Memory": ".icicle-plot button", "Tables": ".ll-which",
 }  # fmt: skip
 ANSWERS = {"Graph": ".ll-explain", "Autograd": ".ll-autograd"}
-# All that a theme changes is colours.
-# Of the texts in a notebook, axe judges those of the inputs only: HARD_TO_READ judges all.
-RULES = {"Light": {}, "Dark": {"runOnly": ["color-contrast"]}}
 
 
 @pytest.mark.parametrize("colours", ["Light", "Dark"])
@@ -473,6 +439,22 @@ def test_axe_finds_nothing_in_any_section(opened, axe, colours):
             findings[title] = found
     theme(opened, "JupyterLab Light")
     assert findings == {}
+
+
+def test_the_keys_come_to_every_section_and_all_that_is_in_it(opened):
+    explorer = explorer_of(opened)
+    tab(explorer, next(iter(SECTIONS)))
+    found, tabs = {}, explorer.get_by_role("tab")
+    for place, title in enumerate(tabs.all_inner_texts()):
+        expect(tabs.nth(place)).to_be_focused()
+        expect(tabs.nth(place)).to_have_attribute("aria-selected", "true")
+        expect(explorer.locator(f".ll-panel {SECTIONS[title]}").first).to_be_visible(timeout=TIMEOUT_MS)
+        missed, unseen, _n = stops(opened, explorer)
+        if missed or unseen:
+            found[title] = [missed[:3], unseen[:3]]
+        tabs.nth(place).press("ArrowRight")
+    expect(tabs.first).to_be_focused()  # the last one is followed by the first
+    assert found == {}
 
 
 def test_while_a_cell_runs_the_explorer_says_busy(opened):

@@ -7,7 +7,18 @@ import sys
 
 import nbformat
 import pytest
-from jupyter_pages import assert_report_is_readable, expect, open_notebook, picture, run, write
+from jupyter_pages import (
+    AXE,
+    HARD_TO_READ,
+    assert_report_is_readable,
+    expect,
+    hard_to_use,
+    open_notebook,
+    picture,
+    run,
+    stops,
+    write,
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
 
@@ -29,12 +40,15 @@ def saved(browser, lab):
     return nbformat.read(lab.files / "leak.ipynb", 4)
 
 
-def test_report_is_shown_under_the_cell_in_jupyterlab(lab, page):
+def test_report_is_shown_under_the_cell_in_jupyterlab(lab, page, axe):
     write(lab.files / "live.ipynb", SETUP, LEAK)
     open_notebook(page, lab.url("live.ipynb"))
     run(page, "notebook:run-all-cells")
     assert_report_is_readable(page, ".jp-OutputArea-output")
     picture(page, "lab-live.png", full_page=True)
+    report = page.locator(".jp-OutputArea-output").filter(has=page.locator("details")).first
+    assert hard_to_use(page, report, axe) == []
+    assert stops(page, report)[:2] == ([], [])
 
 
 def test_report_of_an_untrusted_notebook_is_readable(lab, page, saved):
@@ -47,13 +61,16 @@ def test_report_of_an_untrusted_notebook_is_readable(lab, page, saved):
     picture(page, "lab-untrusted.png", full_page=True)
 
 
-def test_exported_page_is_self_contained(tmp_path, page, saved):
+def test_exported_page_is_self_contained(tmp_path, page, saved, axe):
     nbformat.write(saved, tmp_path / "leak.ipynb")
     options = ["--HTMLExporter.mathjax_url=", "--HTMLExporter.require_js_url="]
     export = [sys.executable, "-m", "nbconvert", "--to", "html", *options, "leak.ipynb"]
     subprocess.run(export, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     page.goto((tmp_path / "leak.html").as_uri())
     assert_report_is_readable(page, ".jp-OutputArea-output")
+    page.evaluate(axe)
+    report = page.locator(".jp-OutputArea-output").filter(has=page.locator("details")).first
+    assert [*report.evaluate(AXE, {}), *report.evaluate(HARD_TO_READ)] == []
     picture(page, "exported.png", full_page=True)
 
 
@@ -69,7 +86,7 @@ with leaklab.monitor("epoch", total_steps=10**6) as watch:
 STEP = "() => Number(document.querySelector('.lls-facts').textContent.match(/step ([0-9,]+)/)[1].replaceAll(',', ''))"
 
 
-def test_the_strip_lives_while_its_cell_runs_and_leaves_a_picture(lab, page):
+def test_the_strip_lives_while_its_cell_runs_and_leaves_a_picture(lab, page, axe):
     write(lab.files / "strip.ipynb", LOOP)
     open_notebook(page, lab.url("strip.ipynb"))
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
@@ -78,8 +95,10 @@ def test_the_strip_lives_while_its_cell_runs_and_leaves_a_picture(lab, page):
     expect(strip.locator("polyline")).to_have_count(2, timeout=20_000)
     first = page.evaluate(STEP)
     page.wait_for_function(f"() => ({STEP})() > {first} + 50")
-    strip.get_by_role("button", name="Report so far").click()
+    strip.get_by_role("button", name="Report so far").press("Enter")
     expect(strip.locator("pre")).to_contain_text("loop 'epoch'")
+    assert hard_to_use(page, strip, axe) == []
+    assert stops(page, strip)[:2] == ([], [])
     picture(page, "strip-live.png")
     (lab.files / "enough").touch()
     expect(strip).to_have_count(0, timeout=60_000)

@@ -1,7 +1,7 @@
 """The button that writes a change into its cell and checks again, in JupyterLab and in Notebook 7."""
 
 import pytest
-from jupyter_pages import expect, open_notebook, picture, run, watch, write
+from jupyter_pages import expect, hard_to_use, open_notebook, picture, run, stops, watch, write
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.untraced]
 
@@ -12,7 +12,7 @@ TEXT = "() => window.jupyterapp.shell.currentWidget.content.model.cells.get(1).s
 
 
 @pytest.mark.parametrize("name", ["lab", "notebook7"])
-def test_a_change_is_applied_and_proven_and_taken_back(browser, request, name):
+def test_a_change_is_applied_and_proven_and_taken_back(browser, request, axe, name):
     """Go the whole way: the leak, the button, one green card, and the old text again."""
     server = request.getfixturevalue(name)
     write(server.files / "prove.ipynb", SETUP, LEAK)
@@ -28,7 +28,9 @@ def test_a_change_is_applied_and_proven_and_taken_back(browser, request, name):
     beside = "button => button.closest('div').previousElementSibling?.querySelector('[data-leaklab=copy]') !== null"
     assert button.evaluate(beside), "it does not stand in the card of the change"
     button.scroll_into_view_if_needed()
-    button.click()
+    assert hard_to_use(page, page.locator(".leaklab-prove"), axe) == []
+    assert stops(page, page.locator(".leaklab-prove"))[:2] == ([], [])
+    button.press("Enter")
     said = page.locator(".leaklab-prove [role=status]")
     expect(said).to_contain_text("proven: clean", timeout=180_000)
     assert page.evaluate(TEXT) == MENDED

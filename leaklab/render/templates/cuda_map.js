@@ -75,7 +75,7 @@ class BlockMap {
     const title = `Blocks of ${this.data.device}: events from left to right, addresses upwards`;
     const region = element("section", "", {"aria-label": title});
     region.append(element("h2", title, {style: "font-size:15px;margin:16px 0 4px"}));
-    const bar = element("div", "", {style: "display:flex;flex-wrap:wrap;gap:6px;align-items:center"});
+    const bar = element("div", "", {class: "tools", style: "display:flex;flex-wrap:wrap;gap:6px;align-items:center"});
     const act = (text, name, doing) => {
       const button = element("button", text, {type: "button", title: name, "aria-label": name});
       button.addEventListener("click", doing);
@@ -111,6 +111,8 @@ class BlockMap {
     place.append(region);
     new ResizeObserver(() => this.draw()).observe(this.map);
     isDark.addEventListener("change", () => this.draw());
+    addEventListener("beforeprint", () => { if (isDark.matches) this.paint(false); }); // paper is white
+    addEventListener("afterprint", () => this.paint());
   }
 
   listen(canvas) {
@@ -328,9 +330,9 @@ class BlockMap {
     return [context, width];
   }
 
-  paint() {
-    this.ink = isDark.matches ? "#e6e6e6" : "#222222";
-    this.free = isDark.matches ? "#3a3f45" : "#e4e7eb";
+  paint(dark = isDark.matches) {
+    this.ink = dark ? "#e6e6e6" : "#222222";
+    this.free = dark ? "#3a3f45" : "#e4e7eb";
     this.paintChart();
     this.paintStrip();
     this.paintMap();

@@ -131,6 +131,8 @@ class Icicle {
     place(this.focus, 0, width, 0);
     this.plot.style.height = `${(Math.max(...all.map(one => one[3])) + 1) * ROW_HEIGHT}px`;
     this.plot.replaceChildren(...all.map(([node, left, room, row]) => this.box(node, left, room, row)));
+    const isCut = ({button}) => button.scrollWidth > button.clientWidth;
+    for (const node of all.map(([node]) => node).filter(isCut)) node.button.textContent = node.label; // rather than half its bytes
     this.crumbs.replaceChildren();
     for (let node = this.focus; node; node = node.above) {
       const button = element("button", node.label, {type: "button", title: `show ${node.label}`});
@@ -157,7 +159,7 @@ class Icicle {
       type: "button", tabindex: "-1", title: `${node.label}: ${sizeWords(node.size)}`, "aria-label": `${node.label}, ${sizeWords(node.size)}${this.frames ? "" : `, ${node.part}`}`,
       style: `position:absolute;left:${left}px;top:${row * ROW_HEIGHT}px;width:${Math.max(1, room - 1)}px;height:${ROW_HEIGHT - 2}px;padding:0 4px;` +
              `border:0;border-radius:2px;overflow:hidden;white-space:pre;text-overflow:ellipsis;text-align:left;font-size:12px;cursor:pointer;` +
-             `color:#111;background:${this.colour(node)};${isFaint ? "opacity:.25" : ""}`});
+             `outline-color:#111;outline-offset:-2px;color:#111;background:${this.colour(node)};${isFaint ? "opacity:.25" : ""}`});
     button.addEventListener("click", () => node.children.length && node !== this.focus ? this.zoom(node) : this.choose(node));
     button.addEventListener("focus", () => { if (this.chosen !== node) this.choose(node); });
     node.button = button;

@@ -88,5 +88,4 @@ const follow = () => {
   if (target) target.scrollIntoView();
 };
 addEventListener("hashchange", follow);
-addEventListener("beforeprint", () => openAll(true));
 follow();

@@ -21,7 +21,7 @@ function element(name, text = "", attributes = {}) {
 }
 
 function colourSwatch(colour) {
-  return element("span", "", {style: `display:inline-block;width:10px;height:10px;margin-right:5px;background:${colour}`});
+  return element("span", "", {style: `display:inline-block;width:10px;height:10px;margin-right:5px;background:${colour};-webkit-print-color-adjust:exact;print-color-adjust:exact`});
 }
 
 // *colours*: [name, colour] of each.
@@ -37,14 +37,13 @@ function colourLegend(colours) {
 
 // A box whose text is told to *seek*, trimmed and in small letters, each time it changes.
 function searchBox(hint, seek) {
-  const label = element("label", "highlight "), input = element("input", "", {type: "search", placeholder: hint, size: "28"});
+  const label = element("label", "highlight ", {class: "tools"}), input = element("input", "", {type: "search", placeholder: hint, size: "28"});
   input.addEventListener("input", () => seek(input.value.trim().toLowerCase()));
   label.append(input);
   return label;
 }
 
-// Draw the data of each script element of a kind in the element that it stands in; what is folded is printed unfolded.
+// Draw the data of each script element of a kind in the element that it stands in.
 function drawAll(kind, draw) {
   for (const data of document.querySelectorAll(`script[data-leaklab=${kind}]`)) draw(data.parentElement, JSON.parse(data.textContent));
-  addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
 }
