@@ -230,6 +230,8 @@ def _has_compiled() -> bool:
 _DEPTH = 4
 """From a function over its closure and a cell of it to a tensor's tuple."""
 _MAX_LOOKED_AT = 200
+_MAX_DEPTH, _MAX_BELOW = 40, 20_000
+"""A model within a model has its tensors ten references down; so many things are looked at in 0.1 s."""
 _CONTAINERS = (list, tuple, dict, types.CellType, types.MethodType)
 _MAX_SURVIVORS = 20_000
 """So many survivors of the traced runs are asked for their line: 1 s."""
@@ -301,7 +303,7 @@ class Makers:
 
         Each storage is counted once. What is older than the traced runs is left out.
         """
-        things = list(_things_in(entries))
+        things = list(itertools.islice(_things_in(entries, _MAX_DEPTH, _MAX_BELOW), _MAX_BELOW))
         graphs = GraphWalk((), 0)
         graphs.from_tensors(filter(is_tensor, things))
         saved = (held for _holder, held, _reference in graphs.edges if is_tensor(held))
@@ -355,15 +357,17 @@ class Makers:
         return is_threads and all(self._whose(filename) is not None for filename, _number in stack)
 
 
-def _things_in(entries: list[object]) -> Iterator[object]:
-    """Yield *entries* and what they are made of, over a few steps; of a tensor nothing."""
+def _things_in(entries: list[object], n_levels: int = _DEPTH, limit: int = _MAX_LOOKED_AT) -> Iterator[object]:
+    """Yield *entries* and what they are made of, at most *limit* things of each level; of a tensor nothing."""
     seen: set[int] = set()
     level = entries
-    for _ in range(_DEPTH + 1):
+    for _ in range(n_levels + 1):
         new = [thing for thing in level if id(thing) not in seen]
         seen.update(map(id, new))
         yield from new
-        level = [inner for thing in new if not is_tensor(thing) for inner in _content_of(thing)][:_MAX_LOOKED_AT]
+        level = [inner for thing in new if not is_tensor(thing) for inner in _content_of(thing)][:limit]
+        if not level:
+            return
 
 
 def _content_of(thing: object) -> list[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -95,6 +96,51 @@ def keeps_objects():
 def test_objects_that_are_no_tensors_have_stacks_too():
     report = leaklab.leakcheck(keeps_objects, cure=False)
     assert set(own_names(report)) >= {("keeps_objects", "Row.__init__")}
+
+
+def made_model():
+    return nn.Sequential(nn.Linear(100, 100), nn.Sequential(nn.Linear(100, 300), nn.Linear(300, 10)))
+
+
+def keeps_models():
+    KEPT.append(made_model())
+
+
+def array(n):
+    return np.zeros(n)
+
+
+def keeps_arrays():
+    KEPT.append({"a": array(1_000), "b": array(3_000).copy()})
+
+
+def fails():
+    values = torch.zeros(5_000)
+    raise ValueError(values.shape)
+
+
+def keeps_errors():
+    try:
+        fails()
+    except ValueError as error:
+        KEPT.append(error)
+
+
+@pytest.mark.parametrize(
+    ("function", "truth"),
+    [
+        (keeps_models, {"Linear.__init__": 0.94}),  # two levels down, ten references
+        (keeps_arrays, {"array": 0.25, "keeps_arrays": 0.75}),
+        (keeps_errors, {"fails": 1.0}),  # a variable of a frame of a traceback of an exception
+    ],
+)
+def test_what_lies_deep_is_at_the_call_that_allocated_it(function, truth):
+    report = leaklab.leakcheck(function, cure=False)
+    found: dict[str, float] = {}
+    for stack in report.record.stacks.stacks:
+        name = report.record.stacks.frames_of(stack)[0].name
+        found[name] = found.get(name, 0.0) + stack.bytes_per_run / report.leaks[0].bytes_per_run
+    assert {name: found.get(name) for name in truth} == pytest.approx(truth, abs=0.04)
 
 
 @pytest.fixture(scope="module")
