@@ -26,8 +26,9 @@ from nbconvert import HTMLExporter
 from nbformat import NotebookNode
 
 from leaklab.errors import LeaklabError, ReportError
-from leaklab.model.check import NotebookChecks
+from leaklab.model.check import KeptCheck, NotebookChecks
 from leaklab.render.base import write_text
+from leaklab.render.json import embedded, notebook_to_json
 from leaklab.reports.check import LeakReport, said_since
 from leaklab.reports.check_text import card_text
 from leaklab.reports.notebook import NotebookReport, load_report, redacted_checks
@@ -285,13 +286,18 @@ def run_demo(*, max_seconds: float, on_cell: OnCell | None = None, on_words: OnW
 
 
 def as_page(demo: Demo) -> str:
-    """Return the demo as one HTML page that asks nothing of the network: what was found, then the executed notebook."""
+    """Return the demo as one HTML page that asks nothing of the network: what was found, then the executed notebook.
+
+    `leaklab.load` reads both checks back from it.
+    """
     exporter = HTMLExporter(mathjax_url="", require_js_url="", mermaid_js_url="", embed_images=True)
     page: str
     page, _ = exporter.from_notebook_node(demo.notebook, resources={"metadata": {"name": "leaklab demo"}})
     after = said_since(demo.after, demo.before.compare(demo.after))
     cards = "".join(str(report._repr_html_()) for report in (demo.before, after))
-    return page.replace("<main>", f'<main>\n<section style="padding:16px 24px">{_FOUND}{cards}</section>', 1)
+    both = tuple(KeptCheck(report.record) for report in (demo.before, demo.after))
+    record = embedded(notebook_to_json(NotebookChecks("leaklab demo", both)))
+    return page.replace("<main>", f'<main>\n<section style="padding:16px 24px">{_FOUND}{cards}</section>{record}', 1)
 
 
 def save_notebook(notebook: NotebookNode, file: Path) -> None:

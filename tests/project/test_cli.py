@@ -235,6 +235,13 @@ def test_the_page_of_the_demo_begins_with_the_cards():
     assert places == sorted(places)
 
 
+def test_the_page_of_the_demo_is_loaded_again(tmp_path):
+    before, after = report(leaked=True), report(leaked=False)
+    file = tmp_path / "demo.html"
+    file.write_text(demo.as_page(demo.Demo(nbformat.v4.new_notebook(), before, after)), "utf-8")
+    assert [one.check for one in leaklab.load(file).record.checks] == [before.record, after.record]
+
+
 def test_without_a_command_all_of_them_are_shown(capsys):
     assert cli.main([]) == 2
     shown = capsys.readouterr()
