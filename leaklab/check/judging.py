@@ -274,7 +274,7 @@ def judge(measurement: Measurement) -> Judgement:
         accelerator=None
         if accelerator is None
         else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
-        slowdown=judge_slowdown(measurement.meters.seconds(n_runs)),
+        slowdown=judge_slowdown(measurement.meters.seconds(n_runs), measurement.cpu_seconds(n_runs)),
         registries=tuple(_grown_registries(measurement)),
         has_unread_rise=measurement.has_unread_rise,
         counts=tuple(_judge_counts(measurement)),

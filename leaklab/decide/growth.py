@@ -359,13 +359,20 @@ MIN_SHARE = 0.15
 """Of the whole rise, each third must bring this much: a single jump (a busy machine) brings all of it at once."""
 
 
-def judge_slowdown(seconds: Sequence[float]) -> float | None:
+def judge_slowdown(seconds: Sequence[float], cpu_seconds: Sequence[float] | None = None) -> float | None:
     """Return how much slower the last third of the runs is than the first.
 
+    Args:
+        seconds: Wall time of each run.
+        cpu_seconds: Processor time of each run. A machine that gets busy makes runs longer, and no more work.
+
     Returns:
-        Ratio of the medians of the last and the first third, at least 1.2; None if the time does not rise steadily, or
-        there are fewer than 12 runs.
+        Ratio of the medians of the last and the first third, at least 1.2, by the clock that rises less; None if the
+        time does not rise steadily, or there are fewer than 12 runs.
     """
+    if cpu_seconds is not None:
+        by_clock = judge_slowdown(seconds), judge_slowdown(cpu_seconds)
+        return None if None in by_clock else min(filter(None, by_clock))
     third, half = len(seconds) // 3, len(seconds) // 2
     if len(seconds) < MIN_TIMES or mann_kendall_z(seconds) < RISING_Z:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -165,6 +166,7 @@ class Measurement:
         self._in_phase = False
         self._phase_starts_at = 0
         self._blocks_after = np.zeros(max_runs + 1, np.int64)  # each run, in Python's own allocator
+        self._cpu_start, self._cpu_seconds = 0.0, np.zeros(max_runs + 1)
         self._block_rise = 0.0
         self.has_unread_rise = False
 
@@ -209,13 +211,21 @@ class Measurement:
         """Note that a run starts."""
         self._marks[:] = self.graph_marks.next_run()
         self._taker.mark()
+        self._cpu_start = time.process_time()
 
     def finish_run(self, seconds: float) -> None:
         """Count what the run bore; raises `DisturbedError` if the cell froze or thawed objects."""
+        cpu_seconds = time.process_time() - self._cpu_start
         n_born = self.cohorts.add(self._taker.take())
         self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes)
         self.counts.read(self.n_runs)
         self._blocks_after[self.n_runs] = sys.getallocatedblocks()
+        self._cpu_seconds[self.n_runs] = cpu_seconds
+
+    def cpu_seconds(self, n_runs: int) -> list[float]:
+        """Return the processor time that each of the first *n_runs* runs took, of all threads."""
+        seconds: list[float] = self._cpu_seconds[1 : n_runs + 1].tolist()
+        return seconds
 
     def full_words(self) -> str:
         """Return what the runs have taken so much of that no more should be made; empty as long as they have not."""

@@ -236,3 +236,29 @@ def test_rank_statistics_have_the_values_of_their_definition():
     assert mann_kendall_z([1, 2, 3, 4]) == pytest.approx((6 - 1) / (4 * 3 * 13 / 18) ** 0.5)
     assert mann_kendall_z([1, 1, 0, 0]) == pytest.approx((-4 + 1) / ((4 * 3 * 13 - 2 * 2 * 1 * 9) / 18) ** 0.5)
     assert mann_kendall_z([1, 1, 1], [2, 2, 2]) == 0.0
+
+
+def under_load(rng, n_runs):
+    """Wall time on a machine that is busy at times: three times as long then, for no more work."""
+    is_busy, walls, cpus = rng.random() < 0.5, [], []
+    for _ in range(n_runs):
+        is_busy ^= rng.random() > 0.97
+        cpus.append(rng.lognormvariate(-3, 0.1))
+        walls.append(cpus[-1] * (3.0 if is_busy else 1.0) * rng.lognormvariate(0, 0.1))
+    return walls, cpus
+
+
+def test_a_machine_that_gets_busy_is_no_slowdown():
+    told = by_wall = 0
+    for seed in range(1000):
+        walls, cpus = under_load(random.Random(seed), 69)
+        told += judge_slowdown(walls, cpus) is not None
+        by_wall += judge_slowdown(walls) is not None
+    assert by_wall > 8  # what the processor's clock is asked for
+    assert told <= 1
+
+
+def test_work_that_grows_is_a_slowdown_by_both_clocks():
+    work = [1.0 + 0.1 * run for run in range(12)]
+    assert judge_slowdown([2 * one + 1 for one in work], work) == pytest.approx(4.9 / 3.3)
+    assert judge_slowdown(work, [1.0] * 12) is None
