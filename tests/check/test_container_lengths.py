@@ -377,7 +377,7 @@ def now_and_then(runs_that_add):
 
 @pytest.mark.parametrize(
     ("runs_that_add", "words"),  # the warm-up is call 0
-    [({2, 3, 5, 8}, "rested for 2 runs before"), ({5, 6, 8}, "3 of 11 runs left something behind")],
+    [({2, 3, 5, 8}, "did not grow for 2 runs before"), ({5, 6, 8}, "3 of 11 runs left something behind")],
 )
 def test_what_has_rested_before_may_rest_once_more(runs_that_add, words):
     report = check(now_and_then(runs_that_add), runs=12)
