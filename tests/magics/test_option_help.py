@@ -30,7 +30,7 @@ COMMANDS = commands_of(cli._parser())
 @pytest.mark.parametrize(
     ("magic", "suffixes"),
     [
-        ("leakcheck", [".html", ".json", ".txt", ".md", ".csv"]),
+        ("leakcheck", [".html", ".json", ".txt", ".md", ".csv", ".collapsed", ".speedscope.json"]),
         ("memdiff", [".html", ".json", ".txt", ".md", ".csv"]),
         ("whyalive", [".html", ".json", ".txt", ".md", ".svg", ".dot"]),
         ("autograd", [".html", ".json", ".txt", ".md", ".csv", ".svg", ".dot"]),
@@ -38,7 +38,7 @@ COMMANDS = commands_of(cli._parser())
 )
 def test_the_help_of_save_names_the_files_that_this_magic_writes(magic, suffixes):
     save = next(action for action in PARSERS[magic]._actions if "-T" in action.option_strings)
-    assert re.findall(r"FILE(\.\w+)", save.help) == suffixes
+    assert re.findall(r"FILE((?:\.\w+)+)", save.help) == suffixes
 
 
 def test_a_difference_refuses_the_suffix_of_another_report_before_anything_runs(tmp_path):
