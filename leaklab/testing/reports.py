@@ -12,6 +12,23 @@ import pytest
 _TELLING = ("pytest_runtest_logstart", "pytest_runtest_logreport", "pytest_runtest_logfinish")
 
 
+class _StandIn:
+    """Stands for a hook: calls go to a function, all else to the hook, so that plug-ins come and go while a test runs.
+
+    pluggy asks every hook whether it has a function of the plug-in that leaves.
+    """
+
+    def __init__(self, hook: Any, function: Callable[..., object]) -> None:
+        self._stands_for = hook
+        self._function = function
+
+    def __call__(self, **what: Any) -> object:
+        return self._function(**what)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stands_for, name)
+
+
 @contextmanager
 def hooks_replaced(item: pytest.Item, instead: Mapping[str, Callable[..., object]]) -> Iterator[None]:
     """Call these functions in place of the hooks of their names, wherever *item* is run."""
@@ -19,7 +36,7 @@ def hooks_replaced(item: pytest.Item, instead: Mapping[str, Callable[..., object
         for hooks in {id(one): one for one in (item.ihook, item.config.hook)}.values():
             for name, function in instead.items():
                 before = vars(hooks).get(name)
-                setattr(hooks, name, function)
+                setattr(hooks, name, _StandIn(getattr(hooks, name), function))
                 undoing.callback(_put_back, hooks, name, before)
         yield
 

@@ -217,6 +217,39 @@ def both_ways(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+PLUG_INS_COME_AND_GO = """
+import pytest
+
+
+class Listens:
+    def __init__(self):
+        self.heard = []
+
+    def pytest_runtest_logreport(self, report):
+        self.heard.append(report.nodeid)
+
+
+@pytest.fixture
+def no_logging(pytestconfig):
+    logging = pytestconfig.pluginmanager.unregister(name="logging-plugin")
+    yield
+    pytestconfig.pluginmanager.register(logging, "logging-plugin")
+
+
+def test_without_the_plug_in_for_logging(no_logging):
+    pass
+
+
+def test_a_plug_in_of_the_test_listens(pytestconfig):
+    pytestconfig.pluginmanager.register(Listens(), "listens")
+
+
+def test_it_has_heard(pytestconfig):
+    listens = pytestconfig.pluginmanager.unregister(name="listens")
+    assert any("of_the_test_listens" in one for one in listens.heard)
+"""
+
+
 def test_every_outcome_is_that_without_checks_and_what_was_not_checked_is_told(tmp_path):
     (tmp_path / "conftest.py").write_text(CONFTEST, "utf-8")
     (tmp_path / "test_all.py").write_text(SUITE, "utf-8")
@@ -261,6 +294,13 @@ class Report:
 
     def __init__(self, outcome: str, reason: str = "") -> None:
         self.user_properties = [("leaklab_outcome", outcome), *([("leaklab_reason", reason)] if reason else [])]
+
+
+def test_a_test_may_register_and_unregister_plug_ins(tmp_path):
+    """Flask's tests of its logger take pytest's own plug-in for logging away while they run."""
+    (tmp_path / "test_plug_ins.py").write_text(PLUG_INS_COME_AND_GO, "utf-8")
+    result = run(tmp_path, "--leakcheck=all", "-rA")
+    assert "3 passed" in result.stdout, result.stdout
 
 
 def test_a_tenth_may_be_unchecked():
