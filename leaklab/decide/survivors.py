@@ -159,7 +159,8 @@ def judge_backlog(kept: Sequence[int], levels: Sequence[float], n_bytes: float) 
     """Judge whether what keeps only the newest keeps more and more of them: a queue that is emptied too slowly.
 
     As many runs as left nothing is a window of fixed size full when the check ends, and takes no more; and so many runs
-    did what starts late take nothing. A backlog takes memory in the first runs as in the last.
+    did what starts late take nothing. A backlog takes memory in the first runs as in the last, and never gives much of
+    it back: what is let go in batches does, and what the first batch takes once does not make a backlog of them.
 
     Args:
         kept: As for `judge_survivors`.
@@ -177,7 +178,8 @@ def judge_backlog(kept: Sequence[int], levels: Sequence[float], n_bytes: float) 
     stretch = min(cohorts.hits[0], len(kept) // 2)
     rise, first, last = lasting[-1] - lasting[0], lasting[stretch] - lasting[0], lasting[-1] - lasting[-1 - stretch]
     is_steady = min(first, last) >= _STEADY * rise * stretch / len(kept)
-    if not is_steady or not _STEADY <= rise / n_bytes <= 1 / _STEADY:
+    fall = max(highest - level for highest, level in zip(accumulate(levels, max), levels, strict=True))
+    if not is_steady or fall > _MOST_FALL * rise or not _STEADY <= rise / n_bytes <= 1 / _STEADY:
         return None
     n_alive = len(kept) - cohorts.hits[0]
     reason = (
@@ -189,6 +191,8 @@ def judge_backlog(kept: Sequence[int], levels: Sequence[float], n_bytes: float) 
 
 _STEADY = 0.6
 """Of the mean pace; a window and a late start show none of it in their silent stretch."""
+_MOST_FALL = 0.5
+"""Of the whole rise, given back at once: more than that is a batch that was let go."""
 
 
 def _nothing(cohorts: SurvivorCounts) -> Growth | None:

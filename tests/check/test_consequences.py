@@ -82,7 +82,8 @@ def test_a_table_that_keeps_the_same_and_has_to_let_go_as_well_is_told_with_the_
     (leak,) = report.leaks
     assert {"kept", "by_number"} <= set(leak.holders)
     assert any(
-        "goes away with a leak listed above, as the references show: tuple in by_number" in note for note in report.notes
+        "goes away with a leak listed above, as the references show: tuple in by_number" in note
+        for note in report.notes
     )
 
 

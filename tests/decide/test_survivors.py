@@ -227,3 +227,26 @@ def test_a_backlog_needs_levels_that_are_its_own():
     assert judge_backlog(kept, [5] * 41, 40_000) is None
     assert judge_backlog(kept, [], 40_000) is None
     assert judge_backlog([2] * 40, levels_of(40, lambda run: run), 40_000) is None  # nothing is gone
+
+
+def test_batches_that_are_let_go_are_no_backlog_though_the_first_one_takes_something_once():
+    """A graph over sixteen runs: its first backward pass makes what torch keeps for all that follow."""
+    kept = [0] * 14 + [3] + [6] * 8 + [9]
+    before, batch = [20_000 * run for run in range(15)], [20_000 * run for run in range(10)]
+    levels = [*before, *(100_000 + level for level in batch)]
+    assert len(levels) == len(kept) + 1
+    assert judge_backlog(kept, levels, 4_000 * sum(kept)) is None
+
+
+def test_a_backlog_may_be_served_in_batches():
+    """Ten come in every run; thirty go in every fifth, so four more are there after each run."""
+    waiting, levels, size = [], [0], 1_000
+    for run in range(40):
+        waiting += [run] * 10
+        if run % 5 == 4:
+            del waiting[:30]
+        levels.append(len(waiting) * size)
+    kept = [waiting.count(run) for run in range(40)]
+    growth = judge_backlog(kept, levels, size * sum(kept))
+    assert growth is not None
+    assert growth.outcome is LEAK

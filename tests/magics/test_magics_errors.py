@@ -19,6 +19,9 @@ def own_lines(error: BaseException) -> list[tuple[str, int]]:
     return [(frame.name, frame.lineno) for frame in frames if "ipython-input" in frame.filename][1:]
 
 
+FORMS = ".html or .json or .txt or .md or .csv or .collapsed or .speedscope.json"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -30,8 +33,8 @@ def own_lines(error: BaseException) -> list[tuple[str, int]]:
         ("--frobnicate", "unrecognized arguments: --frobnicate"),
         ("some words", "unrecognized arguments: some words"),
         ("-T /no/such/folder/report.html", "there is no folder '/no/such/folder'"),
-        ("-T report.pdf", "the name must end in .html or .json or .txt or .md or .csv or .collapsed or .speedscope.json, not in '.pdf'"),
-        ("-T report", "the name must end in .html or .json or .txt or .md or .csv or .collapsed or .speedscope.json, and has no suffix"),
+        ("-T report.pdf", f"the name must end in {FORMS}, not in '.pdf'"),
+        ("-T report", f"the name must end in {FORMS}, and has no suffix"),
         ("-v 1x", "-v needs the name of a variable, not '1x'"),
         ("-v class", "-v needs the name of a variable, not 'class'"),
         ("-v", "argument -v/--variable: expected one argument"),
