@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from making import FAKE_DOT, RECORDS
 from matplotlib.figure import Figure
+from PIL import Image
+
+PIXEL = Image.new("RGBA", (1, 1))
 
 
 @pytest.fixture(scope="session")
@@ -24,4 +27,4 @@ def neutral_surroundings(fake_dot: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PATH", f"{fake_dot}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(RECORDS)
-    monkeypatch.setattr(Figure, "savefig", lambda _figure, file, **_options: file.write(b"a picture"))
+    monkeypatch.setattr(Figure, "savefig", lambda _figure, file, **_options: PIXEL.save(file, "PNG"))
