@@ -293,10 +293,10 @@ class _MakingLines:
             self.lines.pop(fingerprint, None)
             self.elsewhere.pop(fingerprint, None)
             self._note(fingerprint, places)
-            parts = [part for each, count in places.items() for part in each.parts for _ in range(count)]
             self.sizes[fingerprint] = Counter()
-            for stack, n_bytes in parts:
-                self.sizes[fingerprint][stack] += n_bytes
+            for made_here, count in places.items():
+                for stack, n_bytes in made_here.parts:
+                    self.sizes[fingerprint][stack] += n_bytes * count
         made.clear()
         self.shapes = found.shapes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from leaklab.check.findings import FoundLines
 from leaklab.heap.source_lines import LineWriter, Origin, origin_of, part_of_library, short_path
@@ -21,11 +22,14 @@ SizedStacks = tuple[tuple[tuple[StackFrame, ...], int], ...]
 
 
 def named_stacks(sizes: Mapping[Stack, int], writer: LineWriter) -> SizedStacks:
-    """Return *sizes*, largest first, with every frame named as a report names it; many small stacks are one."""
+    """Return *sizes*, largest first, with every frame named as a report names it; many small stacks are one.
+
+    What takes no byte, such as the storage of an empty tensor, is left out.
+    """
     total = sum(sizes.values())
     known: dict[tuple[str, int, str], StackFrame] = {}
     named: dict[tuple[StackFrame, ...], int] = {}
-    for stack, n_bytes in sorted(sizes.items(), key=lambda pair: -pair[1]):
+    for stack, n_bytes in sorted(filter(itemgetter(1), sizes.items()), key=lambda pair: -pair[1]):
         is_told = len(named) < _MAX_STACKS and n_bytes > _LEAST_SHARE * total
         frames = tuple(_named(line, writer, known) for line in stack) if is_told else (_OTHERS,)
         named[frames] = named.get(frames, 0) + n_bytes

@@ -181,7 +181,7 @@ def run_again(
     cell = None if shell is None else find_cell(shell, report.check.settings.name)
     if cell is None:
         msg = (
-            "the cell of this check was not run in this kernel: run it here first, or give "
+            "no cell with the name of this check was run in this kernel: run it here first, or give "
             "explore(report, again=...) a function that checks again"
         )
         raise CannotDoError(msg)

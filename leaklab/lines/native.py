@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from leaklab.errors import require
+from leaklab.lines.allocation import Stack
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import Whose
 
@@ -38,13 +39,13 @@ class NativeGrowth:
         line: The innermost line of the user's code; None if no Python function of the user's was on the stack.
         bytes_per_run: Left by every tracked run, on average.
         function: The C or C++ function under which most of it was allocated, as deep as possible.
-        stacks: Its bytes by call stack, as `leaklab.lines.allocation.Stack`; a function of C or C++ has no file.
+        stacks: Its bytes by call stack; a function of C or C++ has no file.
     """
 
     line: Line | None
     bytes_per_run: float
     function: str
-    stacks: Counter[tuple[Line, ...]] = field(default_factory=Counter)
+    stacks: Counter[Stack] = field(default_factory=Counter)
 
 
 def require_memray() -> None:
@@ -111,7 +112,7 @@ def _growths(records: Sequence[Any], n_runs: int, whose: Whose) -> list[NativeGr
     sizes: dict[Line | None, int] = defaultdict(int)
     under: dict[Line | None, Counter[str]] = defaultdict(Counter)
     depths: dict[Line | None, dict[str, int]] = defaultdict(dict)
-    stacks: dict[Line | None, Counter[tuple[Line, ...]]] = defaultdict(Counter)
+    stacks: dict[Line | None, Counter[Stack]] = defaultdict(Counter)
     for record in records:
         if record.n_allocations < n_runs:
             continue
@@ -145,7 +146,7 @@ def _names_of(record: Any) -> list[str]:
     return names
 
 
-def _hybrid_stack(record: Any, whose: Whose) -> tuple[Line, ...]:
+def _hybrid_stack(record: Any, whose: Whose) -> Stack:
     """Return the calls that led to an allocation, innermost first: of C and C++ without what every allocation has."""
     stack: list[Line] = []
     for function, file, number in record.hybrid_stack_trace():

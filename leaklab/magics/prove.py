@@ -139,7 +139,7 @@ def _proven(shell: Any, change: AppliedChange, report: LeakReport, show: Callabl
         with capture_output():
             shell.run_cell(new, store_history=True).raise_error()
     if cell is None:
-        msg = "the cell of this check was not run in this kernel: run it here first"
+        msg = "no cell with the name of this check was run in this kernel: run it here first"
         raise ChangeError(msg)
     again = check_cell_again(shell, cell)
     show(again)

@@ -47,7 +47,13 @@ _FORMS = Forms(
     text=render_text,
     html=render_html,
     page=partial(render_page, has_record=True),
-    more={".csv": leaks_csv, ".md": render_markdown, **exports(check_tree, "what leaks, bytes per run")},
+    more={
+        ".csv": leaks_csv,
+        ".md": render_markdown,
+        **exports(
+            check_tree, "what leaks, bytes per run", "nothing leaks in it, or no run was traced (--no-sites, or a loop)"
+        ),
+    },
 )
 SUFFIXES: Final = _FORMS.suffixes
 """Of the files that a report can be saved to."""

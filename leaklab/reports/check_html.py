@@ -72,7 +72,7 @@ from leaklab.render.words import (
 from leaklab.render.writers import html_of
 from leaklab.reports.check_text import bounded_places, bounded_points
 from leaklab.reports.plots import plot_alt, plot_png
-from leaklab.reports.stacks import STACKS_TITLE, check_tree, visible_frames
+from leaklab.reports.stacks import STACKS_NOTE, STACKS_TITLE, check_tree, visible_frames
 from leaklab.text import SHOWN_LIMIT, clipped, format_bytes, format_rate, format_seconds, shorten, unit_words
 
 Plot = Callable[[Check], "bytes | None"]
@@ -186,9 +186,9 @@ def _figures(check: Check, extent: Extent, plot: Plot) -> Iterator[DocumentBlock
     image = plot(check) if check.runs else None
     if image is not None:
         yield Image(image, plot_alt(check))
-    yield Chapter(
-        STACKS_TITLE, (Flame(visible_frames(check_tree(check, whole=False))),) if check.stacks else (), extent.is_open
-    )
+    if check.stacks:
+        flame = Flame(visible_frames(check_tree(check, whole=False)))
+        yield Chapter(STACKS_TITLE, (Remark(faint(STACKS_NOTE)), flame), extent.is_open)
     yield Chapter(STATEMENTS_TITLE, tuple(_statements(check)))
     yield from _tables(check, extent)
     yield Chapter(f"Runs ({len(check.runs):,})", tuple(_runs(check.runs)) if check.runs else (), extent.is_open)

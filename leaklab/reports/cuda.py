@@ -92,7 +92,7 @@ class CudaSnapshot(Report[SnapshotFacts]):
         schema=SCHEMA_VERSION,
         document=snapshot_document,
         title=snapshot_title,
-        more=exports(lambda facts: facts.tree, "live bytes of accelerator memory"),
+        more=exports(lambda facts: facts.tree, "live bytes of accelerator memory", "the snapshot has no live block"),
         fields=_fields,
         restored=_restored,
     )

@@ -20,6 +20,7 @@ COLLAPSED: Final = ".collapsed"
 SPEEDSCOPE: Final = ".speedscope.json"
 """What the viewer of that name opens: https://www.speedscope.app/file-format-schema.json."""
 STACKS_TITLE: Final = "What leaks, by call stack"
+STACKS_NOTE: Final = "each box is a call, the outermost at the top, as wide as the bytes that each run leaves below it"
 _ROOT = "what leaks, per run"
 _LABEL_LIMIT = 120
 _LEAST_SHARE = 0.004  # of the whole: a thinner box is no box
@@ -31,22 +32,20 @@ _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?: (?P<name>.+))?")
 _Shown = TypeVar("_Shown")
 
 
-def check_tree(check: Check, fingerprint: str = "", *, whole: bool = True) -> FrameNode:
+def check_tree(check: Check, *, whole: bool = True) -> FrameNode:
     """Return the tree of frames below which the leaks of *check* allocate what they leave, in bytes per run.
 
     Args:
         check: What was found.
-        fingerprint: Of the only leak that is wanted; empty for all.
         whole: Whether every frame is wanted; else your own, and below them the one that a library allocates in.
     """
     stacks = check.stacks
-    wanted = [stack for stack in stacks.stacks if fingerprint in ("", stack.fingerprint)]
 
     def labels(stack: AllocationStack) -> list[str]:
         frames = stacks.frames_of(stack)
         return [frame.label for frame in reversed(frames if whole else _telling(frames))]
 
-    return frame_tree(((labels(stack), stack.bytes_per_run, 1) for stack in wanted), _ROOT)
+    return frame_tree(((labels(stack), stack.bytes_per_run, 1) for stack in stacks.stacks), _ROOT)
 
 
 def _telling(frames: tuple[StackFrame, ...]) -> tuple[StackFrame, ...]:
@@ -112,21 +111,19 @@ def tree_lines(root: FrameNode) -> Iterator[str]:
         yield f"{'':>12}  ... and more below: see the page that to_html() writes"
 
 
-def exports(tree_of: Callable[[_Shown], FrameNode], name: str) -> dict[str, Callable[[_Shown], str]]:
+def exports(tree_of: Callable[[_Shown], FrameNode], name: str, why_none: str) -> dict[str, Callable[[_Shown], str]]:
     """Return the writers of a report whose record has a tree of frames, by suffix: collapsed stacks, and speedscope.
 
     Args:
         tree_of: Makes the tree.
         name: What the profile is called.
+        why_none: Why a report may have no stacks, a clause.
     """
 
     def tree(record: _Shown) -> FrameNode:
         found = tree_of(record)
         if not found.active_bytes:
-            msg = (
-                "this report has no call stacks to save: nothing leaks in it, or no run was traced (--no-sites, or the"
-                " loop of a monitor); save it as .html or .json"
-            )
+            msg = f"this report has no call stacks to save: {why_none}; save it as .html or .json"
             raise ReportError(msg)
         return found
 

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 import leaklab
+from leaklab.check.stacks import named_stacks
 from leaklab.errors import ReportError
+from leaklab.heap.source_lines import LineWriter
 from leaklab.model.stacks import AllocationStack, AllocationStacks, FrameNode, StackFrame, frame_tree
 from leaklab.reports.stacks import collapsed, speedscope, visible_frames
 
@@ -232,3 +234,20 @@ def test_a_stack_is_its_frames_by_number():
     ]  # fmt: skip
     assert stacks
     assert not AllocationStacks()
+
+
+def keeps_empty_tensors():
+    KEPT.append([torch.zeros(0), torch.zeros(0)])
+
+
+def test_what_takes_no_byte_of_storage_breaks_nothing():
+    report = leaklab.leakcheck(keeps_empty_tensors, cure=False)
+    assert report.leaked
+    assert all(stack.bytes_per_run > 0 for stack in report.record.stacks.stacks)
+
+
+def test_sizes_of_nothing_are_no_stacks():
+    writer = LineWriter(lambda _filename: "")
+    assert named_stacks({((__file__, 1, "f"),): 0}, writer) == ()
+    sized = named_stacks({((__file__, 1, "f"),): 0, ((__file__, 2, "g"),): 8}, writer)
+    assert [(frames[0].name, n_bytes) for frames, n_bytes in sized] == [("g", 8)]
