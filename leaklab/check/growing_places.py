@@ -40,7 +40,7 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
-from leaklab.runtime.ours import is_history_name
+from leaklab.runtime.ours import is_history_name, is_machinery
 from leaklab.runtime.sizes import node_bytes
 
 MAX_ROWS = 200
@@ -140,9 +140,14 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
 
 
 def _is_cache(view: HeapView, vertex: int) -> bool:
-    """Return whether *vertex* is one of the sets in which an abstract class notes who has asked about which class."""
+    """Return whether *vertex* is of a cache that a check fills itself.
+
+    An abstract class notes who has asked about which class, and a function of leaklab's what it has returned.
+    """
     parent = int(view.tree.parent[vertex])
-    return parent >= 0 and type_name(type(view.objects[parent])) == "_abc._abc_data"
+    above = view.objects[parent] if parent >= 0 else None
+    is_own = is_exactly(above, (LRU_CACHE,)) and is_machinery(str(getattr(above, "__module__", "")))
+    return is_own or type_name(type(above)) == "_abc._abc_data"
 
 
 def _is_history(namespace: object, n_new: int) -> bool:

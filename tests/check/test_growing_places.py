@@ -8,6 +8,7 @@ import gc
 import io
 import itertools
 import queue
+import subprocess
 import sys
 import threading
 
@@ -390,3 +391,15 @@ def test_a_loss_that_each_run_replaces_is_not_named_for_small_graphs_that_pile_u
 
     report = leaklab.leakcheck(cell, namespace={"losses": losses, "latest": latest}, sites=False, runs=6)
     assert [leak.holder for leak in report.leaks] == ["losses"]
+
+
+def test_what_leaklab_has_looked_up_is_no_row_of_the_table_of_containers():
+    """In a fresh process: the first graph that is looked at fills a cache of leaklab's."""
+    code = (
+        "import torch, leaklab\nkept = []\nweight = torch.ones(9, requires_grad=True)\n"
+        "report = leaklab.leakcheck(lambda: kept.append((weight * 2).sum()), cure=False)\n"
+        "print(*report.containers.index, sep='|')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "kept" in done.stdout
+    assert "leaklab" not in done.stdout
