@@ -1,14 +1,19 @@
-"""Run test suites that nobody here wrote under ``--leakcheck=all``, and compare with brute force.
+"""Run test suites under ``--leakcheck=all``: of others, compared with brute force, and one whose leaks are planted.
 
 Run it as ``python benchmarks/suites.py FOLDER [SUITE ...]``; each suite is fetched from PyPI as a source archive into
 FOLDER, unless it is there. For each it prints a table: the test, what leaklab says, the seconds that took, and what
 `brute_force.py` counts, which calls each test up to 1,275 times without leaklab. Then it says whether two processes
 (``-n 2``) give the same answers, and what GitHub is told of a leak that is put into one test. Minutes for each suite.
+
+The suite ``harbour`` is that of ``programs/harbour``, a library with thirty leaks of as many kinds: each line that
+leaks names the test that calls it. It is told how many are found, how many with their line, and which of the other
+tests are called a leak.
 """
 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -128,6 +133,38 @@ def report(name: str, folder: Path, chosen: str) -> int:
     return n_wrong + len(differ) + not_told(suite, there)
 
 
+def report_planted(folder: Path) -> int:
+    """Print what is found of the leaks in ``programs/harbour``; return how many answers are wrong."""
+    suite = Suite("harbour==0", "test_harbour.py", ".")
+    there = HERE / "programs" / "harbour"
+    _text, bare = pytest_of(suite, there, "-q", "-p", "no:leaklab")
+    junit = folder / "harbour.xml"
+    _text, checked = pytest_of(suite, there, "-q", "--leakcheck=all", f"--junitxml={junit}")
+    planted = {
+        match[1]: f"{path.relative_to(there)}:{number}"
+        for path in there.rglob("*.py")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if (match := re.search(r"# LEAK (test_\w+)$", line))
+    }
+    n_found = n_lines = n_false = 0
+    for case in ET.parse(junit).iter("testcase"):  # noqa: S314 - pytest has written it
+        name = (case.get("name") or "").partition("[")[0]
+        said = {one.get("name"): one.get("value") for one in case.iter("property")}
+        is_leak = said.get("leaklab_outcome") == "leak"
+        text = "".join(failure.text or "" for failure in case.iter("failure")).partition("    fingerprint ")[0]
+        has_line = planted.get(name, "") in text
+        n_found += is_leak and name in planted
+        n_lines += is_leak and name in planted and has_line
+        n_false += is_leak and name not in planted
+        if is_leak != (name in planted) or (is_leak and not has_line):
+            print(f"  {name}: {said.get('leaklab_outcome')}, planted in {planted.get(name, 'no line')}\n{text}")
+    print(
+        f"harbour: {n_found} of {len(planted)} planted leaks are found, {n_lines} with their line; "
+        f"{n_false} of the others are called a leak; {bare:.0f} s without checks, {checked:.0f} s with"
+    )
+    return len(planted) - n_found + n_false
+
+
 def not_told(suite: Suite, there: Path) -> int:
     """Put a leak into a test, print what GitHub is told; return 1 if that is not the line of the leak."""
     file, behind = suite.leak_in
@@ -159,10 +196,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("-k", metavar="EXPRESSION", default="", help="of pytest: only these tests")
-    parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(SUITES)} (default: all)")
+    names = ", ".join((*SUITES, "harbour"))
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {names} (default: all)")
     wanted = parser.parse_args()
     wanted.folder.mkdir(parents=True, exist_ok=True)
-    return int(sum(report(name, wanted.folder.resolve(), wanted.k) for name in wanted.suites or SUITES) > 0)
+    folder = wanted.folder.resolve()
+    return int(
+        sum(
+            report_planted(folder) if name == "harbour" else report(name, folder, wanted.k)
+            for name in wanted.suites or (*SUITES, "harbour")
+        )
+        > 0
+    )
 
 
 if __name__ == "__main__":

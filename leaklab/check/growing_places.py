@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import sys
 from collections import defaultdict
@@ -299,7 +300,7 @@ def _slots(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterator[Fin
         if is_kind_of(view.objects[anchor], LRU_CACHE):  # one result after another stands in the same place of it
             continue
         above = _owner_below(view.objects[anchor], slot)
-        if not above and slot.owner != slot.anchor:  # that dict is gone
+        if above is None:
             continue
         contents = _with_gradient(contents_of(above[-1] if above else view.objects[anchor]), view.objects[anchor])
         thing = next((each for each in contents if id(each) == slot.target and id(type(each)) == slot.kind), None)
@@ -331,11 +332,17 @@ def _came_with_survivor(view: HeapView, anchor: int, vertex: int, sizes: Sequenc
     return is_still and any(view.leaked[each] for each in (*([vertex] if vertex >= 0 else ()), *view.path(anchor)))
 
 
-def _owner_below(anchor: object, slot: GrownSlot) -> list[object]:
-    """Return the slot's owner if it is a dict that the collector does not know, nothing if the anchor owns the slot."""
+def _owner_below(anchor: object, slot: GrownSlot) -> list[object] | None:
+    """Return the slot's owner if it is a dict that the collector does not know; None if that dict is gone.
+
+    An empty list is for what *anchor* itself refers to: its own slots, and values of context variables.
+    """
     if slot.owner == slot.anchor:
         return []
-    return [thing for thing in get_referents(anchor) if id(thing) == slot.owner][:1]
+    owners = [thing for thing in get_referents(anchor) if id(thing) == slot.owner][:1]
+    if owners and type(owners[0]) is contextvars.ContextVar:
+        return []
+    return owners or None
 
 
 def _slot(view: HeapView, judgement: Judgement, anchor: int, below: list[object], grown: Grown[GrownSlot]) -> Finding:

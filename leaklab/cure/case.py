@@ -236,6 +236,24 @@ class Case:
         """The statements that keep and those that make what leaks, the surest first."""
         return ((source, statement) for source, statement, _line in self._at((*self.keeping, *self.making)))
 
+    @cached_property
+    def calling(self) -> tuple[tuple[SourceText, ast.stmt, frozenset[str]], ...]:
+        """The simple statements of the run, then those of functions, each with the names of what it calls."""
+        bodies = [(self.cell, self.run_body)] if self.cell is not None else []
+        bodies += [
+            (source, node.body)
+            for source in self.sources
+            for node in ast.walk(source.tree)
+            if isinstance(node, FUNCTIONS) and source.parent(node) is not None
+        ]
+        return tuple(
+            (source, node, frozenset(name_of(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)))
+            for source, body in bodies
+            for statement in body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.stmt) and not hasattr(node, "body")
+        )
+
     def _at(self, places: Places) -> Iterator[tuple[SourceText, ast.stmt, int]]:
         for filename, line in places:
             source = self.source(filename)

@@ -317,14 +317,7 @@ def statements(case: Case) -> Iterator[tuple[SourceText, ast.stmt]]:
         function = source.function_of(statement)
         names += _called_as(source, function) if isinstance(function, FUNCTIONS) else []
         yield source, statement
-    inside = [node for source in case.sources for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS)]
-    bodies = [(case.cell, case.run_body)] if case.cell is not None else []
-    bodies += [(source, node.body) for source in case.sources for node in inside if source.parent(node) is not None]
-    for source, body in bodies:
-        for statement in (node for one in body for node in ast.walk(one) if isinstance(node, ast.stmt)):
-            calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-            if not hasattr(statement, "body") and any(name_of(call.func) in names for call in calls):
-                yield source, statement
+    yield from ((source, statement) for source, statement, called in case.calling if not called.isdisjoint(names))
 
 
 def _called_as(source: SourceText, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:

@@ -118,7 +118,7 @@ class SourceText:
 
     def statement_at(self, line: int) -> ast.stmt | None:
         """Return the innermost statement that *line* belongs to; of a compound one only its head counts."""
-        around = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and _has_line(node, line)]
+        around = [node for node in self._parents if isinstance(node, ast.stmt) and _has_line(node, line)]
         return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0), node.col_offset), default=None)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leaklab.heap.names import best_reference, name_references
-from leaklab.heap.names.builtins import CONTEXT_NODES
 from leaklab.heap.names.code import code_words, function_words
 from leaklab.heap.names.containers import attribute_reference, keys_of
 from leaklab.heap.names.reference import (
@@ -29,6 +28,7 @@ from leaklab.heap.names.reference import (
 from leaklab.heap.roles import Role, roles_of
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import RootPath, Status, Step
+from leaklab.runtime.containers import CONTEXT_HERE, CONTEXT_NODES
 from leaklab.runtime.objects import has_base, is_kind_of, loaded_type, summary, type_name
 
 if TYPE_CHECKING:
@@ -185,7 +185,11 @@ def summary_of(thing: object) -> str:
 
 
 def _joined_expression(expression: str | None, suffix: str | None) -> str | None:
-    return None if expression is None or suffix is None else expression + suffix
+    if expression is None or suffix is None:
+        return None
+    if expression == CONTEXT_HERE and suffix:
+        return f"{suffix[1:-1]}.get()"  # as everybody writes it
+    return expression + suffix
 
 
 def _merged_status(statuses: Sequence[Status]) -> Status:

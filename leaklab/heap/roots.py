@@ -24,6 +24,7 @@ from leaklab.heap.shortest_paths import Start
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.registries import REGISTRIES
 from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.containers import CONTEXT_HERE
 from leaklab.runtime.objects import (
     HEAP_TYPE,
     class_dict,
@@ -245,7 +246,7 @@ def _exceptions() -> Iterator[Root]:
 def _context() -> Iterator[Root]:
     # The copy is ours and dies here; the map of variables in it is the very one the running context uses.
     for values in get_referents(contextvars.copy_context()):
-        yield Root(id(values), "context variable", "contextvars.copy_context()", INTERPRETER)
+        yield Root(id(values), "context variable", CONTEXT_HERE, INTERPRETER)
 
 
 def _hooks() -> Iterator[Root]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import functools
 import itertools
 import sys
 import threading
@@ -266,8 +267,7 @@ def _lost_stack(address: int) -> tuple[tuple[str, int], ...] | None:
     if find is None:
         return None
     find.restype, find.argtypes = ctypes.py_object, (ctypes.c_uint, ctypes.c_size_t)
-    found: tuple[tuple[str, int], ...] | None = find(0, address)
-    return found
+    return find(0, address)  # type: ignore[no-any-return]
 
 
 class Made(NamedTuple):
@@ -290,7 +290,7 @@ class Makers:
     """Finds the lines that made objects: tensors by their storage, everything else by tracemalloc."""
 
     def __init__(self, whose: Whose, storages: StorageLines) -> None:
-        self._whose = whose
+        self._whose = functools.cache(whose)  # of every frame of every stack
         self.storages = storages
 
     def made_of(self, entries: list[object]) -> list[Made]:

@@ -198,10 +198,11 @@ Span = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedFile:
-    """The syntax tree of a file, and the node above each of its nodes."""
+    """The syntax tree of a file, the node above each of its nodes, and what code may be compiled from."""
 
     tree: ast.Module
     parents: dict[ast.AST, ast.AST]
+    compiled: list[ast.AST]
 
     @classmethod
     def of(cls, filename: str) -> ParsedFile | None:
@@ -210,7 +211,8 @@ class ParsedFile:
             tree = ast.parse("".join(linecache.getlines(filename)))
         except (SyntaxError, ValueError):
             return None
-        return cls(tree, {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)})
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        return cls(tree, parents, [tree, *(node for node in parents if isinstance(node, FUNCTION_NODES))])
 
 
 class RanFile:
@@ -218,6 +220,7 @@ class RanFile:
 
     def __init__(self, source: ParsedFile, filename: str) -> None:
         self._tree, self._parents, self._filename = source.tree, source.parents, filename
+        self._compiled = source.compiled
         self._codes: dict[ast.AST, CodeType] = {}
         self._ran: list[Span] = []
         # Of a condition, of what it led to, and whether that is code of its own.
@@ -225,7 +228,7 @@ class RanFile:
 
     def add(self, code: CodeType, seen: bytes) -> None:
         """Take in one function that ran."""
-        self._codes |= {node: code for node in (self._tree, *self._parents) if is_compiled_from(node, code)}
+        self._codes |= {node: code for node in self._compiled if is_compiled_from(node, code)}
         instructions = {one.offset: one for one in dis.get_instructions(code)}
         spans = {offset: _span(one) for offset, one in instructions.items()}
         for offset, one in instructions.items():

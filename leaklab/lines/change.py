@@ -16,15 +16,17 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
 from leaklab.lines.arrival import ArrivalLines, Line
 from leaklab.measure.checkpoint import measure_of
 from leaklab.runtime.addresses import get_referents
-from leaklab.runtime.containers import EMPTY, entries_in, item_at, items_in, newest_items, newest_pairs
+from leaklab.runtime.containers import CONTEXT_NODES, EMPTY, entries_in, item_at, items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, loaded_type
 
 Token = tuple[int, ...]
@@ -192,6 +194,9 @@ def _slot(owner: object, target: object) -> Part | None:
             return _reader(partial(item_at, owner, at))
     referents: list[object] = get_referents(owner)
     place = _place_of(target, referents)
+    if type(owner) in CONTEXT_NODES:  # these are made anew: whose value it is stays
+        variables = [one for value, one in pairwise(referents) if value is target and type(one) is ContextVar]
+        return _reader(partial(variables[0].get, None)) if variables else None
     if place is not None:
         return _reader(partial(_referent, owner, place)) if len(referents) <= _MAX_REFERENTS else None
     own_dicts = (referent for referent in referents[:_MAX_REFERENTS] if type(referent) is dict)

@@ -9,6 +9,7 @@ or ends with the same bytes as before: a value computed afresh from a bigger inp
 from __future__ import annotations
 
 import array
+import contextvars
 import gc
 import types
 import weakref
@@ -30,6 +31,7 @@ from leaklab.runtime.addresses import (
     Ints,
     KindTable,
     addresses_of,
+    get_referents,
     kinds_of,
     picked,
     places_of,
@@ -38,6 +40,7 @@ from leaklab.runtime.addresses import (
     types_at,
 )
 from leaklab.runtime.autograd_graph import gradient_of, version_of
+from leaklab.runtime.containers import CONTEXT_NODES
 from leaklab.runtime.objects import has_base, is_tensor_type, no_torch_functions
 from leaklab.runtime.sizes import sparse_bytes
 
@@ -49,6 +52,8 @@ _BATCH = BATCH_OBJECTS
 _MAX_ORDINAL = 1 << 16
 _GRADIENT = _MAX_ORDINAL - 1
 """Stands for the reference of a parameter to its gradient, which the collector is not shown."""
+_VALUE_HERE = _MAX_ORDINAL - 2
+"""Stands for the value of a context variable, which a node of the context's mapping refers to."""
 # Their references are code and names, not data that a program grows.
 _NO_HOLDERS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -148,6 +153,7 @@ def find_slots(
     for start in range(0, len(holders), _BATCH):
         search.through(holders[start : start + _BATCH], anchors[start : start + _BATCH])
     search.gradients_of(picked(objects, known[table.mask(is_tensor_type)[known]]))
+    search.values_of_context()
     rows = np.array(search.rows, np.int64).reshape(-1, len(Slots.__slots__))
     return Slots(*(np.ascontiguousarray(rows[:, column]) for column in range(rows.shape[1])))
 
@@ -243,6 +249,29 @@ class _SlotSearch:
                         id(tensor), id(tensor), _GRADIENT, id(gradient), id(type(gradient)), n_bytes,
                         version_of(gradient) + 1, 0,
                     ))  # fmt: skip
+
+    def values_of_context(self) -> None:
+        """Note what the context variables are set to here; each owns its slot.
+
+        The nodes of the mapping that refer to the values are made anew with each change.
+        """
+        pending = get_referents(contextvars.copy_context())
+        while pending:
+            node = pending.pop()
+            referents = get_referents(node)
+            pending += [each for each in referents if type(each) in CONTEXT_NODES]
+            for value, variable in pairwise(referents):  # in this order
+                if type(variable) is contextvars.ContextVar:
+                    self._note_value(node, variable, value)
+
+    def _note_value(self, node: object, variable: object, value: object) -> None:
+        read = reader_of(type(value))
+        content = None if read is None else read(value)
+        if content is not None and content.size >= LEAST_LENGTHS.get(id(type(value)), 0):
+            self.rows.append((
+                id(node), id(variable), _VALUE_HERE, id(value), id(type(value)),
+                content.size, content.first, content.last,
+            ))  # fmt: skip
 
     def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:
         """Note the slots of *holders*; return what had to be touched, the types of that, and the anchors."""

@@ -15,6 +15,7 @@ For somebody who asks about one object its values are put into words; nothing th
 from __future__ import annotations
 
 import collections
+import contextvars
 import ctypes
 import itertools
 from functools import partial
@@ -254,3 +255,25 @@ def _array_lines(array: Any, kind: Any) -> list[str]:
         return [f"an array of Python objects, {dtype}"]
     first = itertools.islice(kind.flat.__get__(array), MOST_VALUES)
     return _with_rest([repr(value.item()) for value in first], int(kind.size.__get__(array)))
+
+
+def _node_types() -> tuple[type, ...]:
+    """Return the types of which a context's mapping is built, by looking at one."""
+    context = contextvars.Context()
+    variables = [contextvars.ContextVar[int](str(number)) for number in range(_MANY_VARIABLES)]
+    for variable in variables:
+        context.run(variable.set, 0)
+    found: set[type] = set()
+    pending = [context]
+    while pending:
+        inner = [each for each in get_referents(pending.pop()) if type(each).__name__.startswith("hamt")]
+        found.update(map(type, inner))
+        pending.extend(inner)
+    return tuple(found)
+
+
+_MANY_VARIABLES = 64  # more than 16 entries make the top node an array node, its children are bitmap nodes
+CONTEXT_HERE = "contextvars.copy_context()"
+"""How Python writes the context that the code runs in: with a variable in brackets, its value."""
+CONTEXT_NODES: Final = _node_types()
+"""The types of which the mapping of a context is built: each change makes the nodes anew that lead to the value."""

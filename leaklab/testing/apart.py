@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from leaklab.runtime.child import Child, Ran, begin_child, why_no_child
 from leaklab.testing.outcome import CheckedTest, not_checked, without_report
-from leaklab.testing.repeating import NotRepeatableError, Turns
+from leaklab.testing.repeating import NotRepeatableError, Turns, plugin_packages
 from leaklab.testing.screen import leaves_something
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _SLOWEST = 10.0
 _IDLE_SECONDS, _IDLE_RUNS = 10.0, 10.0
 """A copy that has computed nothing for so many seconds and runs waits for what it will never get, such as a thread."""
 _MOST_HUNG = 2
+_IN_WHOLE_CHECKS = frozenset({"numpy", "scipy"})
+"""What a whole check brings along that is large: each copy imports them, unless the suite has them anyway."""
 
 
 class Repeats:
@@ -93,6 +96,8 @@ class Repeats:
         if self._n_hung >= _MOST_HUNG and self._waited_for <= threads:
             return not_checked("it would hang, as others did, in a copy of the process, which has none of its threads")
         checked, hung = _in_a_copy(check, limit_seconds, turn_seconds)
+        if "leaklab_fingerprints" in dict(checked.properties) and sys.modules.keys() >= _IN_WHOLE_CHECKS:
+            import_module("leaklab.testing.checking")  # it was: the next copy has it
         if hung and threads:
             self._n_hung += 1
             self._waited_for = threads
@@ -124,7 +129,7 @@ def _check(
                 return without_report("clean", "the quick test found no leak")
             # Here only: a suite that has no torch gets none, and one without leaks pays for none of it.
             with _modules_as_they_are():
-                from leaklab.testing.checking import plugin_packages, whole_check  # noqa: PLC0415
+                from leaklab.testing.checking import whole_check  # noqa: PLC0415
 
             return whole_check(
                 turns, settings=settings, baseline=baseline, known=known, told=told, plugins=plugin_packages(config)

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-import pytest
-
 from leaklab.check.api import leakcheck
 from leaklab.errors import CheckRunningError
 from leaklab.model import Leak, Outcome, Settings
@@ -98,6 +96,7 @@ def judge_report(
         fingerprints=found,
         record_json=report.to_json() if report.leaked else "",
         properties=_properties(report),
+        is_of_plugins=bool(leaks) and not own,
     )
 
 
@@ -140,12 +139,6 @@ def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str]
     return "\n".join([*lines, str(report)])
 
 
-def plugin_packages(config: pytest.Config) -> frozenset[str]:
-    """Return the packages of the plug-ins that were installed, not those of the suite itself."""
-    modules = (plugin for plugin, _distribution in config.pluginmanager.list_plugin_distinfo())
-    return frozenset(getattr(module, "__name__", "").partition(".")[0] for module in modules)
-
-
 def kept_by_plugin(leak: Leak, plugins: Collection[str]) -> bool:
     """Return whether *leak* is what pytest keeps for itself, or one of *plugins* that only pytest's objects lead to.
 
@@ -157,6 +150,8 @@ def kept_by_plugin(leak: Leak, plugins: Collection[str]) -> bool:
     package, module = owner.partition(".")[0], owner.rpartition(".")[0]
     if package == "_pytest":
         return module not in _FOR_SUITES
+    if module == "pluggy._hooks":  # what was ever registered, for those who come later
+        return True
     return package in plugins and any(one.startswith("_pytest.") for one in kinds)
 
 

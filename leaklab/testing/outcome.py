@@ -24,6 +24,7 @@ class CheckedTest:
         fingerprints: Each leak's fingerprint, with what it is in words, bytes per run and count per run.
         record_json: The record of a test that leaks; empty for others.
         properties: For the report of the test, and so for JUnit's file.
+        is_of_plugins: Whether there are leaks, all of them what plug-ins of pytest keep for themselves.
     """
 
     note: str = ""
@@ -32,6 +33,7 @@ class CheckedTest:
     fingerprints: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
     record_json: str = ""
     properties: list[tuple[str, object]] = field(default_factory=list)
+    is_of_plugins: bool = False
 
     @property
     def fails(self) -> bool:

@@ -8,6 +8,9 @@ for (pytest#4871).
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -58,6 +61,7 @@ class Turns:
         self._function = vars(item).get("_obj")
         self._failed_parts: list[str] = []
         self._n_turns = 1
+        self._kept_by_plugins: list[Any] = []
 
     def run(self) -> None:
         """Run the test once.
@@ -78,6 +82,7 @@ class Turns:
         stops = session.shouldstop, session.shouldfail
         self._bring_back()
         self._twin = copy(self._item)
+        self._kept_by_plugins = _kept_by_plugins(self._item.config)
         parents = self._item.listchain()[:-1]
         stays = self._nextitem is not None and self._nextitem.listchain()[: len(parents)] == parents
         try:
@@ -153,18 +158,21 @@ class Turns:
         """Prepare a turn; afterwards take away what pytest keeps of it."""
         item = self._item
         # Of pytest itself, such as `_report_sections`, and of plug-ins, which count on their own way of running a test.
-        lists = [value for value in vars(item).values() if type(value) is list]
+        kept_by_all = (*vars(item).values(), *self._kept_by_plugins)
+        lists = [value for value in kept_by_all if type(value) is list]
         lengths = list(map(len, lists))
-        tables = [(value, set(value)) for value in vars(item).values() if type(value) is dict]
+        tables = [(value, set(value)) for value in kept_by_all if type(value) is dict]
         set_up = [
             (fixture, fixture.cached_result, len(fixture._finalizers))
             for fixture in self._all_fixtures()
             if fixture.cached_result is not None
         ]
         self._failed_parts.clear()
+        folders = set(sys.path_importer_cache)
         try:
             yield
         finally:
+            _forget_folders(folders)
             for kept, length in zip(lists, lengths, strict=True):
                 del kept[length:]
             for table, keys in tables:
@@ -207,6 +215,37 @@ class Turns:
         for test in self._failed_parts:
             noted.pop(test, None)
         noted.pop(getattr(self._item, "id", None), None)
+
+
+def plugin_packages(config: pytest.Config) -> frozenset[str]:
+    """Return the packages of the plug-ins that were installed, not those of the suite itself."""
+    modules = (plugin for plugin, _distribution in config.pluginmanager.list_plugin_distinfo())
+    return frozenset(getattr(module, "__name__", "").partition(".")[0] for module in modules)
+
+
+def _kept_by_plugins(config: Any) -> list[Any]:
+    """Return the lists and dicts in which installed plug-ins note something of each test, such as its results.
+
+    They are attributes of what a plug-in has registered, or has put on the configuration. pytest notes in lists which
+    plug-ins were ever registered.
+    """
+    packages = plugin_packages(config)
+    objects = [*config.pluginmanager.get_plugins(), *vars(config).values()]
+    found: dict[int, Any] = {}
+    for thing in objects:
+        kind = type(thing)
+        if kind.__module__.partition(".")[0] in packages and kind.__dictoffset__:
+            found.update((id(value), value) for value in vars(thing).values() if type(value) in (list, dict))
+    histories = (getattr(hook, "_call_history", None) for hook in vars(config.hook).values())
+    found.update((id(history), history) for history in histories if type(history) is list)
+    return list(found.values())
+
+
+def _forget_folders(before: Collection[str]) -> None:
+    """Let the interpreter forget temporary folders that it has imported from: each turn has others."""
+    temporary = tempfile.gettempdir() + os.sep
+    for path in [one for one in sys.path_importer_cache if one not in before and one.startswith(temporary)]:
+        del sys.path_importer_cache[path]
 
 
 def _how_it_ended(report: pytest.TestReport) -> str:

@@ -63,15 +63,21 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float) -> bool:
     levels, before, rates = (array("d", bytes(8 * len(_NOISE))) for _ in range(3))
     took = array("d", [0.0])
     batches = enumerate(_BATCHES)
-    _read(levels, collects=collects)  # what reading makes for the first time stays
+    _read(levels, 0, collects=collects)  # what reading makes for the first time stays
     run()
-    _read(levels, collects=collects)
+    frozen = gc.get_freeze_count()  # it walks through them all, as often as it is asked
+    _read(levels, frozen, collects=collects)
     for number, n_runs in batches:
         if time.perf_counter() + n_runs * took[0] > end:
             return True
         before[:] = levels
         done = _run_batch(run, n_runs, _QUICK_SECONDS if number == 0 else 0.0, took)
-        _read(levels, collects=collects)
+        _read(levels, frozen, collects=collects)
+        if not any(_rises(count, levels, before, done) for count in _NOISE):
+            return False
+        levels[_OBJECTS] -= frozen
+        frozen = gc.get_freeze_count()
+        levels[_OBJECTS] += frozen  # what takes the place of an old object is no more than that one
         if not any(_rises(count, levels, before, done) for count in _NOISE):
             return False
         if number + 1 >= _CLEAR and any(_rises_clearly(count, levels, before, done, rates) for count in _NOISE):
@@ -102,13 +108,12 @@ def _rises_clearly(count: int, levels: array[float], before: array[float], n_run
     return rate >= _CLEARLY[count] and rate >= _STEADY * rates[count] > 0.0
 
 
-def _read(levels: array[float], *, collects: bool) -> None:
+def _read(levels: array[float], frozen: int, *, collects: bool) -> None:
     if collects:
         collect_quietly()
     # The interpreter's cache of attributes keeps names that C code has made: two for each text file that is opened.
     _forget_attributes()
-    # Of the frozen ones, too: what takes the place of an old object is no more than that one.
-    levels[_OBJECTS] = len(gc.get_objects()) + gc.get_freeze_count()
+    levels[_OBJECTS] = len(gc.get_objects()) + frozen
     levels[_BLOCKS] = sys.getallocatedblocks()
     levels[_NATIVE] = native_heap_bytes() or 0
     levels[_DESCRIPTORS] = count_descriptors()

@@ -10,6 +10,8 @@ import functools
 import gc
 import logging.handlers
 import queue
+import sysconfig
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -262,6 +264,68 @@ class Pretender:
 
 def test_a_users_class_with_an_attribute_called_maxsize_is_no_limit():
     assert known_limit([Pretender()]) is None
+
+
+CACHES = """
+class Cache:
+    def __init__(self, capacity):
+        self.capacity, self.max_retries, self._data, self.others = capacity, 3, {}, {}
+
+    def __setitem__(self, key, value):
+        self._data[key] = value
+        while len(self._data) > self.capacity:
+            del self._data[next(iter(self._data))]
+
+    def retry(self, words):
+        return len(words) < self.max_retries and words.pop()
+
+class Slotted(Cache):
+    __slots__ = ("_max_entries", "_rows")
+
+    def __init__(self, limit):
+        self._max_entries, self._rows = limit, []
+
+    def add(self, row):
+        self._rows.append(row)
+        if len(self._rows) > self._max_entries:
+            self._rows.pop(0)
+
+class Table(dict):
+    maxsize = None
+
+    def __init__(self, size):
+        self.max_size = size
+
+    def put(self, key, value):
+        if len(self) >= self.max_size:
+            self.popitem()
+        self[key] = value
+"""
+
+
+def caches(folder: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "somebodys"}
+    exec(compile(CACHES, f"{folder}/somebodys.py", "exec"), names)  # noqa: S102 - as from that file
+    return names
+
+
+def test_a_librarys_class_tells_its_limit_where_its_code_drops_entries_beyond_that():
+    library = caches(sysconfig.get_paths()["purelib"])
+    cache, slotted, table = library["Cache"](5), library["Slotted"](7), library["Table"](9)
+    assert known_limit([{}, cache, vars(cache), cache._data]).words == "somebodys.Cache(capacity=5)"
+    assert known_limit([{}, cache, vars(cache), cache.others]) is None, "no function drops from that one"
+    assert known_limit([{}, cache, vars(cache), cache._data, []]) is None, "what is in an entry is not limited"
+    assert known_limit([{}, slotted, slotted._rows]).words == "somebodys.Slotted(max_entries=7)"
+    assert known_limit([{}, table]).words == "somebodys.Table(max_size=9)"
+    cache._data.update(dict.fromkeys(range(11)))
+    assert known_limit([{}, cache, vars(cache), cache._data]) is None, "it has twice as many: it does not obey"
+
+
+def test_a_class_of_the_users_is_not_asked_for_its_limit_by_name(tmp_path):
+    mine = caches(str(tmp_path))
+    cache, table = mine["Cache"](5), mine["Table"](9)
+    assert known_limit([{}, cache, vars(cache), cache._data]) is None
+    assert known_limit([{}, table]) is None
 
 
 @pytest.mark.parametrize(

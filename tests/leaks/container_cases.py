@@ -302,4 +302,22 @@ values = pd.concat([values, pd.Series(rng.random(200))], ignore_index=True)
 values = pd.Series(rng.random(200))
 """,
     ),
+    Case(
+        name="words_in_a_context_variable",
+        holders=("trail.get()",),
+        causes=("container-growth",),
+        setup="""
+import contextvars
+trail = contextvars.ContextVar('trail', default=())
+
+def handle(keep):
+    trail.set((*trail.get(), {'step': 'request is answered'})[-keep:])
+""",
+        cell="""
+handle(10**6)
+""",
+        fixed="""
+handle(2)
+""",
+    ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+
 import pytest
 import torch
 
@@ -119,3 +121,25 @@ def test_a_table_of_plain_data_in_a_tuple_is_followed_though_no_collector_lists_
         table.update((10 * moment + step, 0.5) for step in range(10))
         moments.append(find_slots(objects, kinds_of(objects)))
     assert [slot.sizes for slot in grown_slots(moments)] == [(10, 20, 30)]
+
+
+@pytest.mark.parametrize("n_others", [0, 40])  # one node of the mapping of a context, or several
+@pytest.mark.parametrize(("start", "add", "sizes"), [
+    ((1,) * 9, lambda value: (*value, 1), (9, 10, 11)),
+    ("a long text " * 100, lambda value: value + "and so on " * 20, (1200, 1400, 1600)),
+])  # fmt: skip
+def test_the_value_of_a_context_variable_is_followed_though_each_change_makes_the_nodes_anew(
+    start, add, sizes, n_others
+):
+    def grow(_holder):
+        trail.set(add(trail.get()))
+
+    def followed():
+        trail.set(start)
+        for number, other in enumerate(others):
+            other.set((number,) * 9)
+        return sizes_while(Holder(None), grow)
+
+    trail = contextvars.ContextVar("trail")
+    others = [contextvars.ContextVar(str(number)) for number in range(n_others)]
+    assert contextvars.copy_context().run(followed) == [sizes]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 
 import pytest
-from test_plugin import run
+from test_plugin import ROOT, run
 
 SUITE = '''
 import asyncio
@@ -200,3 +201,71 @@ def test_tests_of_pytest_asyncio_are_repeated(tmp_path):
     (tmp_path / "pytest.ini").write_text(ini, "utf-8")
     done = run(tmp_path, "-v", "--leakcheck=all", "--leakcheck-seconds=2")
     assert words_of(done) == {"test_asyncio_clean": "PASSED", "test_task_of_a_wider_loop_leak": "LEAKED"}, done.stdout
+
+
+NOTES_EVERY_TEST = """
+import pytest
+
+class Notes:
+    def __init__(self):
+        self.outcomes, self.by_name = [], {}
+
+    @pytest.hookimpl
+    def pytest_runtest_teardown(self, item):
+        self.outcomes.append({"of": [item.name]})
+        self.by_name[item.name, len(self.by_name)] = [item]
+
+def pytest_configure(config):
+    config.pluginmanager.register(Notes(), "notes of tests")
+    config._notes = Notes()
+
+@pytest.fixture
+def notes(request):
+    request.config._notes.outcomes.append({"of": [request.node.name]})
+"""
+WITH_NOTES = """
+import importlib
+import pytest
+
+KEPT = []
+
+class Listens:
+    pass
+
+def test_noted_clean(notes, pytestconfig):
+    assert pytestconfig.pluginmanager.get_plugin("notes of tests").outcomes is not None
+
+def test_plug_in_registered_clean(pytestconfig):
+    name = pytestconfig.pluginmanager.register(Listens())
+    pytestconfig.pluginmanager.unregister(name=name)
+
+def test_folder_of_its_own_clean(tmp_path, monkeypatch):
+    (tmp_path / "made_here.py").write_text("number = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "made_here", raising=False)
+    assert importlib.import_module("made_here").number == 3
+
+def test_own_list_leak(notes):
+    KEPT.append({"of": [1]})
+"""
+
+
+@pytest.mark.untraced
+def test_what_plug_ins_note_of_each_test_is_taken_away_after_each_turn(tmp_path):
+    (tmp_path / "notes_every_test.py").write_text(NOTES_EVERY_TEST, "utf-8")
+    installed = tmp_path / "notes_every_test-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: notes-every-test\nVersion: 1\n", "utf-8")
+    (installed / "entry_points.txt").write_text("[pytest11]\nnotes = notes_every_test\n", "utf-8")
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    (suite / "test_kinds.py").write_text(WITH_NOTES, "utf-8")
+    done = run(suite, "-v", "-rA", "--leakcheck=all", PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
+    assert words_of(done) == {
+        "test_noted_clean": "PASSED",
+        "test_plug_in_registered_clean": "PASSED",
+        "test_folder_of_its_own_clean": "PASSED",
+        "test_own_list_leak": "LEAKED",
+    }, done.stdout
+    assert "leakcheck: 3 clean, 1 leak" in done.stdout
+    assert "a pytest plug-in keeps" not in done.stdout

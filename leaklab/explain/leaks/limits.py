@@ -11,28 +11,34 @@ import array
 import collections
 import datetime as dt
 import decimal
+import dis
 import io
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from leaklab.explain.leaks.sizes import newest_entries
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.gauges import free_host_bytes
 from leaklab.runtime.addresses import is_own_dict
 from leaklab.runtime.containers import first_items
 from leaklab.runtime.objects import (
     LRU_CACHE,
+    class_attribute,
+    class_dict,
     has_base,
     inline_attribute,
     is_tensor_type,
     loaded_type,
     mro_of,
     no_torch_functions,
+    safe_len,
     type_name,
 )
 from leaklab.runtime.sizes import sparse_bytes, sparse_parts
@@ -44,6 +50,9 @@ FAR_BYTES = 8 * 1024 * 1024
 """A cache that would hold more than this when it is full leaks until then."""
 _SHARE_OF_FREE = 0.5
 """What somebody limits to so many of just these is bounded where they fit into this share of the free memory."""
+_LIMIT_NAME = re.compile(r"(?i)max|cap(acity)?$|limit|^_?size$")
+_DROPS = frozenset({"popitem", "pop", "popleft", "clear", "__delitem__"})
+_DEEPEST_OWNER = 2  # the container itself, the dict of its owner, the owner
 _size_of = np.ndarray.__dict__["size"].__get__
 
 
@@ -229,7 +238,56 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
                     words = f"{shown}({rule.attribute.strip('_')}={limit})"
                     words = f"{rule.buffer} ({format_bytes(limit)})" if rule.buffer else words
                     return Limit(words, limit, is_meant, now, rule.when_full, bool(rule.buffer))
+        if depth <= _DEEPEST_OWNER and (found := _by_code(thing, holders[len(holders) - depth :])):
+            return found
     return None
+
+
+def _by_code(thing: object, below: Sequence[object]) -> Limit | None:
+    """Return the limit that the library class of *thing* keeps for entries in it, or in a container of its own.
+
+    One of its functions asks for a length, for an attribute that is called a limit, and for that container, and drops
+    entries. What has twice as many is not what that function drops from.
+    """
+    if below and not _has_in_attributes(thing, below, 1):
+        return None
+    now = safe_len(below[-1] if below else thing)
+    for name, others in _named_limits(type(thing)):
+        limit = _value_of(thing, name)
+        is_for_it = not below or any(_value_of(thing, other) is below[-1] for other in others)
+        if is_for_it and type(limit) is int and now is not None and limit > 0 and now <= 2 * limit:
+            words = f"{type_name(type(thing))}({name.strip('_')}={limit})"
+            return Limit(words, limit, is_meant=False, n_now=now, when_full="drops entries")
+    return None
+
+
+def _named_limits(kind: type) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the attributes called a limit that a library's function of *kind* reads where it drops entries.
+
+    With each goes all that this function asks for by name.
+    """
+    for base in mro_of(kind):
+        for function in list(class_dict(base).values()):
+            code = function.__code__ if type(function) is types.FunctionType else None
+            if code is None or "len" not in code.co_names or origin_of(code.co_filename) is Origin.USER:
+                continue
+            if _DROPS.intersection(code.co_names) or _deletes(code):
+                yield from ((name, code.co_names) for name in code.co_names if _LIMIT_NAME.search(name))
+
+
+def _deletes(code: types.CodeType) -> bool:
+    return any(step.opname == "DELETE_SUBSCR" for step in dis.get_instructions(code))
+
+
+def _value_of(thing: object, name: str) -> Any:
+    """Return the attribute or slot *name* of *thing*, None if there is none; no code of its class runs."""
+    slot = class_attribute(type(thing), name, None)
+    if type(slot) is not types.MemberDescriptorType:
+        return inline_attribute(thing, name)
+    try:
+        return slot.__get__(thing)
+    except AttributeError:
+        return None
 
 
 def filled_once(owner: object) -> str:

@@ -9,6 +9,7 @@ import ctypes
 import io
 import itertools
 import queue
+import sys
 import threading
 import types
 import warnings
@@ -27,8 +28,8 @@ from leaklab.heap.names.reference import (
 )
 from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.autograd_graph import TENSOR_HOOKS, is_function_type, node_hooks, origin_of
-from leaklab.runtime.containers import items_in, keys_in
-from leaklab.runtime.objects import is_kind_of, is_tensor, mro_of, no_torch_functions, type_name
+from leaklab.runtime.containers import CONTEXT_NODES, entries_in, items_in, keys_in
+from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_variables, mro_of, no_torch_functions, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,32 +91,22 @@ def in_context_node(holder: Any, child: object) -> Iterator[Reference]:
     for first in entries:
         if type(first) is not contextvars.ContextVar:
             if first is child:
-                yield in_words(_CONTEXT_PART)
+                yield in_words(_CONTEXT_PART, suffix="")
             continue
         if first is child:
             yield in_words(f"context variable {first.name!r}", "key")
         if next(entries, None) is child:
-            yield in_words(f"value of context variable {first.name!r}", "key")
+            code = _code_for(first)
+            yield in_words(f"value of context variable {first.name!r}", "key", f"[{code}]" if code else None)
 
 
-def _node_types() -> tuple[type, ...]:
-    """Return the types of which a context's mapping is built, by looking at one."""
-    context = contextvars.Context()
-    variables = [contextvars.ContextVar[int](str(number)) for number in range(_MANY_VARIABLES)]
-    for variable in variables:
-        context.run(variable.set, 0)
-    found: set[type] = set()
-    pending = [context]
-    while pending:
-        inner = [each for each in get_referents(pending.pop()) if type(each).__name__.startswith("hamt")]
-        found.update(map(type, inner))
-        pending.extend(inner)
-    return tuple(found)
-
-
-_MANY_VARIABLES = 64  # more than 16 entries make the top node an array node, its children are bitmap nodes
-_CONTEXT_PART = "part of the context"
-CONTEXT_NODES: Final = _node_types()
+def _code_for(variable: contextvars.ContextVar[Any]) -> str:
+    """Return how Python writes *variable*, by the module whose variable it is; empty if it is none's."""
+    for module in ("__main__", *sys.modules):
+        for name, value in entries_in(loaded_variables(module)):
+            if value is variable and type(name) is str and name.isidentifier():
+                return name if module == "__main__" else f"{module}.{name}"
+    return ""
 
 
 class _Sequence:
@@ -125,6 +116,7 @@ class _Sequence:
         raise IndexError
 
 
+_CONTEXT_PART = "part of the context"
 _ITERATORS: Final[dict[type, str]] = {
     enumerate: "iterated object",
     zip: "iterator being zipped",
