@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from leaklab.model.sentences import growth_sentence, site_words
 from leaklab.render.advice import patch_text
 from leaklab.reports.check import LeakReport
 from leaklab.testing.baseline import KnownLeak
+from leaklab.testing.code_hosts import PlacedLeak
 from leaklab.testing.outcome import CheckedTest, not_checked
 from leaklab.testing.repeating import Turns
 
@@ -23,7 +24,6 @@ _FOR_SUITES = frozenset(
     f"_pytest.{name}" for name in ("config", "doctest", "fixtures", "main", "nodes", "python", "stash", "unittest")
 )
 """Where pytest's own objects are that a suite gives its own things to: the configuration, tests, fixtures."""
-_PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)\b")
 
 
 def whole_check(
@@ -92,7 +92,7 @@ def judge_report(
     return CheckedTest(
         note="\n".join(notes),
         text=_text_of(report, new, worse, told) if counts else "",
-        annotations="\n".join(map(annotation_of, new)) if counts else "",
+        placed=tuple(astuple(PlacedLeak.of(leak)) for leak in new) if counts else (),
         fingerprints=found,
         record_json=report.to_json() if report.leaked else "",
         properties=_properties(report),
@@ -162,20 +162,6 @@ def _properties(report: LeakReport) -> list[tuple[str, object]]:
         ("leaklab_bytes_per_run", f"{report.verdict.bytes_per_run:.0f}"),
         ("leaklab_fingerprints", fingerprints),
     ]
-
-
-def annotation_of(leak: Leak) -> str:
-    """Return the command that puts *leak* on its line in a pull request."""
-    place = next((match for site in leak.sites if (match := _PLACE.match(site))), None)
-    where = "" if place is None else f" file={_escaped(place['file'])},line={place['line']},title=leak"
-    return f"::error{where}::{_escaped(growth_sentence(leak))}"
-
-
-def _escaped(text: str) -> str:
-    """Return *text* as a value of a workflow command."""
-    for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), (":", "%3A"), (",", "%2C")):
-        text = text.replace(character, code)
-    return text
 
 
 def write_page(path: Path, records: Sequence[tuple[str, str]]) -> None:

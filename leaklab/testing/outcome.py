@@ -20,7 +20,7 @@ class CheckedTest:
     Attributes:
         note: What the reader should know, in a sentence; empty if nothing.
         text: The leaks that count, and the report; empty if none does.
-        annotations: The same leaks as commands for GitHub.
+        placed: The same leaks, the fields of `leaklab.testing.code_hosts.PlacedLeak` each.
         fingerprints: Each leak's fingerprint, with what it is in words, bytes per run and count per run.
         record_json: The record of a test that leaks; empty for others.
         properties: For the report of the test, and so for JUnit's file.
@@ -29,7 +29,7 @@ class CheckedTest:
 
     note: str = ""
     text: str = ""
-    annotations: str = ""
+    placed: tuple[tuple[str | int, ...], ...] = ()
     fingerprints: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
     record_json: str = ""
     properties: list[tuple[str, object]] = field(default_factory=list)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail if more than a tenth of the tests that pass could not be checked",
     )
+    group.addoption("--leakcheck-sarif", metavar="FILE", help="write the leaks that fail tests as SARIF 2.1.0")
+    group.addoption(
+        "--leakcheck-gitlab",
+        metavar="FILE",
+        help="write them as a code quality report, which GitLab shows in a merge request",
+    )
     group.addoption(
         "--leakcheck-html", metavar="FILE", help="write one page with the whole reports of the tests that leak"
     )
@@ -144,6 +150,7 @@ class LeakcheckPlugin:
         self._found: dict[str, dict[str, tuple[str, float, float]]] = {}
         self._told: dict[str, str] = {}
         self._records: list[tuple[str, str]] = []
+        self._placed: list[tuple[str | int, ...]] = []
 
     def make_fixture(self, item: pytest.Item) -> Leakcheck:
         """Return what the fixture is for *item*."""
@@ -239,7 +246,7 @@ class LeakcheckPlugin:
         for fingerprint in checked.fingerprints if checked.fails or checked.is_of_plugins else ():
             self._told.setdefault(fingerprint, report.nodeid)
         if checked.fails and not self._updates:
-            _let_fail(report, checked)
+            _let_fail(report, checked, self._config.rootpath)
         elif checked.note:
             report.sections.append(("leakcheck", checked.note))
 
@@ -251,7 +258,7 @@ class LeakcheckPlugin:
         report.leaklab_found = found  # type: ignore[attr-defined]
         report.leaklab_records = [checked.record_json for checked in self._asked]  # type: ignore[attr-defined]
         if report.outcome == "failed" and call.excinfo is not None and call.excinfo.errisinstance(LeakedError):
-            _let_fail(report, self._asked[-1])
+            _let_fail(report, self._asked[-1], self._config.rootpath)
         else:
             notes = [checked.note for checked in self._asked if checked.note]
             report.sections += [("leakcheck", note) for note in notes]
@@ -261,6 +268,7 @@ class LeakcheckPlugin:
         if report.when == "call" and hasattr(report, "leaklab_found"):
             self._found[report.nodeid] = report.leaklab_found
             self._records += [(report.nodeid, record) for record in report.leaklab_records if record]
+            self._placed += getattr(report, "leaklab_placed", ())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport | pytest.CollectReport) -> tuple[str, str, str] | None:
@@ -296,9 +304,13 @@ class LeakcheckPlugin:
         fails = bool(too_many) and self._config.getoption("--leakcheck-strict")
         if fails and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        self._write()
+        failure = self._write()
+        if failure and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
         yield
         terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if failure and terminal is not None:
+            terminal.write_line(f"leakcheck: {failure}")
         if too_many and terminal is not None:
             terminal.write_line(too_many + ("; --leakcheck-strict fails" if fails else ""))
 
@@ -310,20 +322,42 @@ class LeakcheckPlugin:
 
         return Tally(report for reports in terminal.stats.values() for report in reports)
 
-    def _write(self) -> None:
-        if self._updates and self._baseline is not None and not self._config.getoption("collectonly"):
-            from leaklab.testing.baseline import KnownLeak, write_baseline  # noqa: PLC0415
+    def _write(self) -> str:
+        """Write the files that are wanted; return why one could not be written, empty if all could."""
+        option = self._config.getoption
+        wanted = (
+            (self._updates, self._write_baseline),
+            (option("--leakcheck-sarif") or option("--leakcheck-gitlab"), self._write_for_hosts),
+            (option("--leakcheck-html") and self._records, self._write_page),
+        )
+        writing = () if option("collectonly") else (write for is_wanted, write in wanted if is_wanted)
+        return "; ".join(filter(None, map(_failure_of, writing)))
 
+    def _write_baseline(self) -> None:
+        from leaklab.testing.baseline import KnownLeak, write_baseline  # noqa: PLC0415
+
+        if self._baseline is not None:
             found = {
                 test: {print_: KnownLeak(*leak) for print_, leak in leaks.items()}
                 for test, leaks in self._found.items()
             }
             write_baseline(self._baseline, {**(self._known or {}), **found})
-        page = self._config.getoption("--leakcheck-html")
-        if page and self._records:
-            from leaklab.testing.checking import write_page  # noqa: PLC0415
 
-            write_page(Path(self._config.rootpath, page), self._records)
+    def _write_for_hosts(self) -> None:
+        from leaklab.testing.code_hosts import PlacedLeak, write_files  # noqa: PLC0415
+
+        leaks: list[PlacedLeak] = [PlacedLeak(*fields) for fields in self._placed]  # type: ignore[arg-type]
+        write_files(leaks, self._file("--leakcheck-gitlab"), self._file("--leakcheck-sarif"))
+
+    def _write_page(self) -> None:
+        from leaklab.testing.checking import write_page  # noqa: PLC0415
+
+        if page := self._file("--leakcheck-html"):
+            write_page(page, self._records)
+
+    def _file(self, option: str) -> Path | None:
+        name = self._config.getoption(option)
+        return Path(self._config.rootpath, name) if name else None
 
     def _known_of(self, test: str) -> dict[str, KnownLeak]:
         if self._known is None:
@@ -346,6 +380,17 @@ class LeakcheckPlugin:
         from leaklab.testing.baseline import stale_entries  # noqa: PLC0415
 
         return stale_entries(known, self._found)
+
+
+def _failure_of(write: Callable[[], None]) -> str:
+    """Write a file; return why that failed, empty if not."""
+    from leaklab.errors import ReportError  # noqa: PLC0415 - only where something is written
+
+    try:
+        write()
+    except ReportError as error:
+        return str(error)
+    return ""
 
 
 def _size(words: str) -> int:
@@ -391,10 +436,15 @@ def _settings(options: Mapping[str, Any]) -> Settings:
     return Settings(options.get("runs"), options.get("warmup", 2), seconds, min_bytes=min_bytes)
 
 
-def _let_fail(report: pytest.TestReport, checked: CheckedTest) -> None:
+def _let_fail(report: Any, checked: CheckedTest, root: Path) -> None:
     """Make *report* one of a test that leaks."""
+    from leaklab.testing.code_hosts import PlacedLeak, github_command  # noqa: PLC0415 - only where something leaks
+
     report.outcome = "failed"
     report.longrepr = checked.text
-    report.leaklab_leaked = True  # type: ignore[attr-defined]
+    file, line, _name = report.location
+    leaks: list[PlacedLeak] = [PlacedLeak(*fields) for fields in checked.placed]  # type: ignore[arg-type]
+    report.leaklab_leaked = True
+    report.leaklab_placed = [astuple(leak.within(root, (file, (line or 0) + 1))) for leak in leaks]
     if os.environ.get("GITHUB_ACTIONS"):
-        report.sections.append(("leaklab annotations", checked.annotations))
+        report.sections.append(("leaklab annotations", "\n".join(map(github_command, leaks))))

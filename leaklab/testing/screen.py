@@ -15,12 +15,18 @@ from collections.abc import Callable
 from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
 
-_BATCHES = (3, 3, 6, 12, 24, 48)
+_BATCHES = (3, 3, 6, 12, 24, 48, 96, 192, 192)
 """Runs between two counts. What leaks in every third run grows in the first batch already."""
 _QUICK_SECONDS, _MOST_QUICK_RUNS = 0.03, 9
 """The first batch may have more runs while they take no longer: what leaks in half of the runs, at random, shows."""
 _CLEAR = 3
 """So many batches may tell that a test leaks: further ones are for what becomes less, and for what is small."""
+_CHEAP_SECONDS = 1.0
+"""A batch that takes less is made in any case: a whole check takes ten times as long to tell a cache from a leak."""
+_MOST_DEAR = 6
+"""So many batches are made where they take longer."""
+_LAST = len(_BATCHES) - 1
+"""The last batch is for a cache that was full in the midst of the one before: what grows on needs no more."""
 _STEADY = 0.8
 """What grows by at least this share of what it grew by in the batch before does not come to an end."""
 _FEW_RUNS = 12
@@ -62,13 +68,20 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float) -> bool:
     # Made beforehand, and without objects of their own: these would be counted.
     levels, before, rates = (array("d", bytes(8 * len(_NOISE))) for _ in range(3))
     took = array("d", [0.0])
+    is_clear = False
     batches = enumerate(_BATCHES)
     _read(levels, 0, collects=collects)  # what reading makes for the first time stays
     run()
     frozen = gc.get_freeze_count()  # it walks through them all, as often as it is asked
     _read(levels, frozen, collects=collects)
     for number, n_runs in batches:
-        if time.perf_counter() + n_runs * took[0] > end:
+        is_cheap = n_runs * took[0] < _CHEAP_SECONDS
+        is_enough = number >= _MOST_DEAR or (number >= _CLEAR and is_clear)
+        if (
+            (is_enough and not is_cheap)
+            or (number == _LAST and is_clear)
+            or time.perf_counter() + n_runs * took[0] > end
+        ):
             return True
         before[:] = levels
         done = _run_batch(run, n_runs, _QUICK_SECONDS if number == 0 else 0.0, took)
@@ -80,8 +93,7 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float) -> bool:
         levels[_OBJECTS] += frozen  # what takes the place of an old object is no more than that one
         if not any(_rises(count, levels, before, done) for count in _NOISE):
             return False
-        if number + 1 >= _CLEAR and any(_rises_clearly(count, levels, before, done, rates) for count in _NOISE):
-            return True
+        is_clear = any(_rises_clearly(count, levels, before, done, rates) for count in _NOISE)
         for count in _NOISE:
             rates[count] = (levels[count] - before[count]) / done
     return True

@@ -21,7 +21,8 @@ from leaklab.model import Status
 from leaklab.model.paths import RootPath, Step
 from leaklab.testing import assert_no_leak
 from leaklab.testing.baseline import KnownLeak, read_baseline, stale_entries, write_baseline
-from leaklab.testing.checking import annotation_of, kept_by_plugin
+from leaklab.testing.checking import kept_by_plugin
+from leaklab.testing.code_hosts import PlacedLeak, code_quality, github_command, sarif
 from leaklab.testing.screen import leaves_something
 
 
@@ -55,8 +56,49 @@ def test_only_what_a_plugin_keeps_below_pytest_is_its_own(kinds, theirs):
 
 def test_an_annotation_is_one_line_on_the_line_that_keeps():
     leak = replace(samples.hook_leak(), sites=("tests/test_a.py:7 in test_a: keep(x)  # keeps it",))
-    assert annotation_of(leak).startswith("::error file=tests/test_a.py,line=7,title=leak::")
-    assert annotation_of(replace(leak, sites=())).startswith("::error::")
+    assert github_command(PlacedLeak.of(leak)).startswith("::error file=tests/test_a.py,line=7,title=leak::")
+    assert github_command(PlacedLeak.of(replace(leak, sites=()))).startswith("::error::")
+
+
+def test_the_place_of_a_leak_is_a_file_of_the_repository_or_that_of_the_test(tmp_path, monkeypatch):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "a.py").write_text("x")
+    monkeypatch.chdir(tmp_path / "lib")
+    leak = PlacedLeak("`x` grows", "container-growth", "0123456789ab", "a.py", 7)
+    test = "tests/test_a.py", 3
+    assert leak.within(tmp_path, test).file == "lib/a.py"
+    for elsewhere in ("/usr/lib/python3/site.py", "gone.py", "", "../../../../etc/passwd"):
+        placed = replace(leak, file=elsewhere).within(tmp_path, test)
+        assert (placed.file, placed.line) == test
+
+
+def test_hosts_of_code_get_each_leak_once_in_their_own_formats():
+    first = PlacedLeak("`x` grows, 10 % more", "container-growth", "0123456789ab", "a.py", 7)
+    again = replace(first, file="b.py")
+    other = PlacedLeak("`y` grows", "hook-left", "ba9876543210", "c.py", 0)
+    assert code_quality([first, again, other]) == [
+        {
+            "description": "`x` grows, 10 % more",
+            "check_name": "leaklab/container-growth",
+            "fingerprint": "0123456789ab",
+            "severity": "major",
+            "location": {"path": "a.py", "lines": {"begin": 7}},
+        },
+        {
+            "description": "`y` grows",
+            "check_name": "leaklab/hook-left",
+            "fingerprint": "ba9876543210",
+            "severity": "major",
+            "location": {"path": "c.py", "lines": {"begin": 1}},
+        },
+    ]
+    (run,) = sarif([first, again, other])["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert [rules[one["ruleIndex"]]["id"] for one in run["results"]] == ["container-growth", "hook-left"]
+    assert rules[0]["shortDescription"] == {"text": "Memory leak: a container grows"}
+    places = [one["locations"][0]["physicalLocation"] for one in run["results"]]
+    assert [one["artifactLocation"]["uri"] for one in places] == ["a.py", "c.py"]
+    assert code_quality([]) == sarif([])["runs"][0]["results"] == []
 
 
 class Kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -117,7 +118,8 @@ def suite(tmp_path_factory) -> Path:
 
 @pytest.mark.untraced
 def test_marked_tests_are_checked_and_the_others_are_left_alone(suite):
-    done = run(suite, "-v", "--junitxml=results.xml", "-rA", GITHUB_ACTIONS="true")
+    files = ("--junitxml=results.xml", "--leakcheck-sarif=leaks.sarif", "--leakcheck-gitlab=leaks.json")
+    done = run(suite, "-v", "-rA", *files, GITHUB_ACTIONS="true")
     words = {}
     for line in done.stdout.splitlines():
         name, _, rest = line.partition(" ")
@@ -152,6 +154,12 @@ def test_marked_tests_are_checked_and_the_others_are_left_alone(suite):
     assert len(properties["test_leaks"]["leaklab_fingerprints"]) == 12
     assert properties["test_clean[1]"]["leaklab_outcome"] == "clean"
     assert properties["test_not_marked"] == {}
+    issues = json.loads((suite / "leaks.json").read_text("utf-8"))
+    assert {(one["location"]["path"], one["location"]["lines"]["begin"]) for one in issues} >= {("test_some.py", line)}
+    (sarif,) = json.loads((suite / "leaks.sarif").read_text("utf-8"))["runs"]
+    of_issues = {one["fingerprint"] for one in issues}
+    assert {one["partialFingerprints"]["leaklab/v1"] for one in sarif["results"]} == of_issues
+    assert len(of_issues) == len(issues) == 2
 
 
 @pytest.mark.untraced
@@ -162,12 +170,24 @@ def test_a_baseline_is_written_accepted_by_several_processes_and_told_when_it_is
     assert "test_some.py::test_hook\n    " in text
     assert "`model._forward_hooks` grows by 1 function" in text
     (suite / "known.txt").write_text(text + "\ntest_some.py::TestClass::test_method\n    0123456789ab  gone\n", "utf-8")
-    done = run(suite, "-q", *chosen, "-n", "2", "--leakcheck-html=leaks.html")
+    files = ("--leakcheck-html=leaks.html", "--leakcheck-sarif=known.sarif")
+    done = run(suite, "-q", *chosen, "-n", "2", *files)
     assert done.returncode == 0, done.stdout
     assert "leakcheck: test_some.py::TestClass::test_method no longer has the leak 0123456789ab of the baseline" in (
         done.stdout
     )
     assert "test_hook" in (suite / "leaks.html").read_text("utf-8")
+    assert json.loads((suite / "known.sarif").read_text("utf-8"))["runs"][0]["results"] == [], "they are known"
+
+
+@pytest.mark.untraced
+def test_a_file_that_cannot_be_written_is_told_and_the_others_are_written(suite):
+    files = ("--leakcheck-sarif=no/folder/leaks.sarif", "--leakcheck-html=page.html")
+    done = run(suite, "-q", "-k", "test_leaks", "-n", "1", FEW, *files)
+    assert "leakcheck: cannot write " in done.stdout, done.stdout
+    assert "1 leaked" in done.stdout
+    assert (suite / "page.html").exists()
+    assert run(suite, "-q", "-k", "test_not_marked", files[0]).returncode == pytest.ExitCode.USAGE_ERROR
 
 
 @pytest.mark.untraced
