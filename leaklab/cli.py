@@ -160,12 +160,18 @@ def _add_report_commands(commands: _Commands) -> None:
         help="merge the reports of many ranks into one",
         description="Read the files rank_0.json, rank_1.json, ... in a folder, one for each process that checked the"
         " same program, and print one answer: which ranks leak, and which leaks they have in common. Exit status 1 if"
-        " there is nothing to merge, or with --fail-on-leak if a rank leaks.",
+        " there is nothing to merge, with --fail-on-leak if a rank leaks, with --fail-on-growing if something grows"
+        " so far as well.",
     )
     merge.add_argument("folder", type=Path, metavar="DIR", help="the folder, or one file that was merged before")
     merge.add_argument("--html", type=Path, metavar="FILE", help="also write a page, with the report of each rank")
     merge.add_argument("--json", type=Path, metavar="FILE", help="also write all figures")
     merge.add_argument("--fail-on-leak", action="store_true", help="exit with 1 if a rank leaks")
+    merge.add_argument(
+        "--fail-on-growing",
+        action="store_true",
+        help="exit with 1 also if something grows so far: a leak, or a buffer that fills, which more steps would tell",
+    )
     merge.set_defaults(perform=_merge)
 
 
@@ -393,10 +399,23 @@ def _merge(arguments: argparse.Namespace) -> int:
     report = merge(arguments.folder)
     print(on_terminal(str(report)), end="")
     _write_views(arguments, report)
-    if arguments.fail_on_leak and report.leaked:
-        print("leaklab: a rank leaks (--fail-on-leak)", file=sys.stderr)
+    failing = next((name for name in ("--fail-on-growing", "--fail-on-leak") if _option(arguments, name)), "")
+    if failing and report.leaked:
+        print(f"leaklab: a rank leaks ({failing})", file=sys.stderr)
         return FAILED
+    if failing and report.grows:
+        fails = failing == "--fail-on-growing"
+        verdict = "which fails" if fails else "which is no leak yet, and does not fail; --fail-on-growing lets it fail"
+        print(
+            f"leaklab: in a rank something grows so far, {verdict}. Whether it goes on shows at twice the steps.",
+            file=sys.stderr,
+        )
+        return FAILED if fails else OK
     return OK
+
+
+def _option(arguments: argparse.Namespace, name: str) -> bool:
+    return bool(vars(arguments)[name.removeprefix("--").replace("-", "_")])
 
 
 def _refuse_missing_folder(file: Path) -> None:

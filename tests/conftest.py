@@ -25,7 +25,7 @@ def process_switches() -> dict[str, object]:
         "gc thresholds": gc.get_threshold(),
         "gc debug flags": gc.get_debug(),
         "gc callbacks": tuple(map(id, gc.callbacks)),
-        "frozen objects": gc.get_freeze_count(),
+        "has frozen objects": gc.get_freeze_count() > 0,  # how many may change: some of them die
         "grad mode": True if torch is None else torch.is_grad_enabled(),
     }
 
@@ -75,7 +75,7 @@ def switches_stay_as_they_were() -> Iterator[None]:
     gc.set_debug(before["gc debug flags"])
     gc.set_threshold(*before["gc thresholds"])
     (gc.enable if before["gc enabled"] else gc.disable)()
-    if before["frozen objects"] == 0:
+    if not before["has frozen objects"]:
         gc.unfreeze()
     if after["grad mode"] != before["grad mode"]:
         sys.modules["torch"].set_grad_enabled(before["grad mode"])

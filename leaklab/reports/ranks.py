@@ -361,6 +361,11 @@ class RanksReport(Report[RanksRecord]):
         return any(answer.outcome is Outcome.LEAK for answer in answers_of(self.record))
 
     @property
+    def grows(self) -> bool:
+        """Whether in one of them something grows of which it is not known yet whether it goes on."""
+        return any(answer.word == "growing" for answer in answers_of(self.record))
+
+    @property
     def is_proven(self) -> bool:
         """Whether each of them came to a verdict: without that, ``not leaked`` proves nothing."""
         return all(answer.is_proof for answer in answers_of(self.record))

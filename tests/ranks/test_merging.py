@@ -257,6 +257,24 @@ def test_files_of_ranks_are_merged(tmp_path, capsys):
     assert main(["merge", str(tmp_path), "--fail-on-leak"]) == 1
 
 
+def test_what_grows_so_far_is_no_leak_yet_and_fails_on_request(tmp_path, capsys):
+    grows = monitor(LoopState.GROWING, place=growing(LoopState.GROWING))
+    for number in (0, 1):
+        write_rank(tmp_path, rank(number, monitor=grows, of=2))
+    for options, status, words in (
+        ((), 0, ""),
+        (("--fail-on-leak",), 0, "which is no leak yet, and does not fail; --fail-on-growing lets it fail"),
+        (("--fail-on-growing",), 1, "which fails. Whether it goes on shows at twice the steps"),
+    ):
+        assert main(["merge", str(tmp_path), *options]) == status
+        told = capsys.readouterr().err
+        assert words in told
+        assert bool(told) is bool(options)
+    write_rank(tmp_path, rank(1, LEAK, of=2))
+    assert main(["merge", str(tmp_path), "--fail-on-growing"]) == 1
+    assert "a rank leaks (--fail-on-growing)" in capsys.readouterr().err
+
+
 def test_a_file_that_cannot_be_read_is_its_ranks_answer(tmp_path):
     write_rank(tmp_path, rank(0, CLEAN, of=2))
     (tmp_path / "rank_1.json").write_bytes(b"\xff\xfe{")
