@@ -91,7 +91,8 @@ def judge_report(
     counts = bool(new) and not known
     return CheckedTest(
         note="\n".join(notes),
-        text=_text_of(report, new, worse, told) if counts else "",
+        text=_text_of(new, worse, told) if counts else "",
+        whole=str(report) if counts and any(leak.fingerprint not in told for leak in new) else "",
         placed=tuple(astuple(PlacedLeak.of(leak)) for leak in new) if counts else (),
         fingerprints=found,
         record_json=report.to_json() if report.leaked else "",
@@ -118,8 +119,8 @@ def _worse(found: Mapping[str, tuple[str, float, float]], baseline: Mapping[str,
     }
 
 
-def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str], told: Mapping[str, str]) -> str:
-    """Return for each leak the place, the rate, the line and the change that was tried; then the report.
+def _text_of(leaks: Sequence[Leak], worse: Mapping[str, str], told: Mapping[str, str]) -> str:
+    """Return for each leak the place, the rate, the line and the change that was tried.
 
     Of leaks that were *told* with another test, that test instead: one leak of a library may be in hundreds of tests.
     """
@@ -134,9 +135,7 @@ def _text_of(report: LeakReport, leaks: Sequence[Leak], worse: Mapping[str, str]
         if leak.fingerprint in told:
             lines.append(f"    explained with {told[leak.fingerprint]}")
         lines += [f"    fingerprint {leak.fingerprint}", ""]
-    if all(leak.fingerprint in told for leak in leaks):
-        return "\n".join(lines)
-    return "\n".join([*lines, str(report)])
+    return "\n".join(lines)
 
 
 def kept_by_plugin(leak: Leak, plugins: Collection[str]) -> bool:

@@ -82,5 +82,5 @@ class Leakcheck:
         checked = judge_report(report, {**self.baseline, **{print_: KnownLeak("") for print_ in known}})
         self.note(checked)
         if checked.fails and not self.accepts:
-            raise LeakedError(checked.text)
+            raise LeakedError(checked.in_full)
         return report

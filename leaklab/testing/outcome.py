@@ -19,7 +19,8 @@ class CheckedTest:
 
     Attributes:
         note: What the reader should know, in a sentence; empty if nothing.
-        text: The leaks that count, and the report; empty if none does.
+        text: The leaks that count, a few lines each; empty if none does.
+        whole: The report on them; empty where another test's report explains them all.
         placed: The same leaks, the fields of `leaklab.testing.code_hosts.PlacedLeak` each.
         fingerprints: Each leak's fingerprint, with what it is in words, bytes per run and count per run.
         record_json: The record of a test that leaks; empty for others.
@@ -29,11 +30,17 @@ class CheckedTest:
 
     note: str = ""
     text: str = ""
+    whole: str = ""
     placed: tuple[tuple[str | int, ...], ...] = ()
     fingerprints: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
     record_json: str = ""
     properties: list[tuple[str, object]] = field(default_factory=list)
     is_of_plugins: bool = False
+
+    @property
+    def in_full(self) -> str:
+        """The leaks that count, and the report."""
+        return "\n".join(filter(None, (self.text, self.whole)))
 
     @property
     def fails(self) -> bool:
@@ -78,7 +85,10 @@ class Tally:
         words = ", ".join(f"{count} {outcome}" for outcome, count in _largest_first(self._outcomes))
         if not words:
             return ""
-        return f"leakcheck: {words}; {self._seconds:.1f} s of checks (-rA shows why a test was not checked)"
+        hints = ["-vv shows what keeps a leak"] if "leak" in self._outcomes else []
+        hints += ["-rA shows why a test was not checked"] if self._reasons else []
+        hint = f" ({', '.join(hints)})" if hints else ""
+        return f"leakcheck: {words}; {self._seconds:.1f} s of checks{hint}"
 
     @property
     def too_many_unchecked(self) -> str:

@@ -246,7 +246,7 @@ class LeakcheckPlugin:
         for fingerprint in checked.fingerprints if checked.fails or checked.is_of_plugins else ():
             self._told.setdefault(fingerprint, report.nodeid)
         if checked.fails and not self._updates:
-            _let_fail(report, checked, self._config.rootpath)
+            _let_fail(report, checked, self._config)
         elif checked.note:
             report.sections.append(("leakcheck", checked.note))
 
@@ -258,7 +258,7 @@ class LeakcheckPlugin:
         report.leaklab_found = found  # type: ignore[attr-defined]
         report.leaklab_records = [checked.record_json for checked in self._asked]  # type: ignore[attr-defined]
         if report.outcome == "failed" and call.excinfo is not None and call.excinfo.errisinstance(LeakedError):
-            _let_fail(report, self._asked[-1], self._config.rootpath)
+            _let_fail(report, self._asked[-1], self._config)
         else:
             notes = [checked.note for checked in self._asked if checked.note]
             report.sections += [("leakcheck", note) for note in notes]
@@ -436,15 +436,15 @@ def _settings(options: Mapping[str, Any]) -> Settings:
     return Settings(options.get("runs"), options.get("warmup", 2), seconds, min_bytes=min_bytes)
 
 
-def _let_fail(report: Any, checked: CheckedTest, root: Path) -> None:
+def _let_fail(report: Any, checked: CheckedTest, config: pytest.Config) -> None:
     """Make *report* one of a test that leaks."""
     from leaklab.testing.code_hosts import PlacedLeak, github_command  # noqa: PLC0415 - only where something leaks
 
     report.outcome = "failed"
-    report.longrepr = checked.text
+    report.longrepr = checked.in_full if config.getoption("verbose") > 1 else checked.text
     file, line, _name = report.location
     leaks: list[PlacedLeak] = [PlacedLeak(*fields) for fields in checked.placed]  # type: ignore[arg-type]
     report.leaklab_leaked = True
-    report.leaklab_placed = [astuple(leak.within(root, (file, (line or 0) + 1))) for leak in leaks]
+    report.leaklab_placed = [astuple(leak.within(config.rootpath, (file, (line or 0) + 1))) for leak in leaks]
     if os.environ.get("GITHUB_ACTIONS"):
         report.sections.append(("leaklab annotations", "\n".join(map(github_command, leaks))))

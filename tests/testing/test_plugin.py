@@ -142,6 +142,7 @@ def test_marked_tests_are_checked_and_the_others_are_left_alone(suite):
     assert "LEAKED  `model._forward_hooks` grows by 1 function" in done.stdout
     line = 1 + SUITE.splitlines().index("    KEPT.append(torch.ones(10))")
     assert f"test_some.py:{line} in test_leaks: KEPT.append(torch.ones(10))  <- keeps it" in done.stdout
+    assert "would free" not in done.stdout, "a few lines for each leak; -vv shows the whole report"
     assert f"::error file=test_some.py,line={line},title=leak::`KEPT` grows by 1 tensor" in done.stdout
     assert "leaked (known): an old friend" in done.stdout
     assert "not repeatable: in run 2 the test fails: assert 2 != 2" in done.stdout
@@ -230,7 +231,7 @@ def test_another_leak_too():
 @pytest.mark.untraced
 def test_a_leak_that_many_tests_have_is_explained_once(tmp_path):
     (tmp_path / "test_library.py").write_text(OF_LIBRARY, "utf-8")
-    done = run(tmp_path, "-q", "--leakcheck")
+    done = run(tmp_path, "-vv", "--leakcheck")
     assert "4 leaked" in done.stdout, done.stdout
     told = done.stdout.split("_ test_emitter")
     assert len(told) == 4
