@@ -320,4 +320,24 @@ handle(10**6)
 handle(2)
 """,
     ),
+    Case(
+        name="module_under_a_new_name",
+        holders=("sys.modules",),
+        causes=("container-growth", "global-cache"),
+        setup="""
+import sys, types, uuid
+
+def rules(name):
+    made = types.ModuleType(name)
+    exec('def pays(tonnes): return 2 * tonnes', vars(made))
+    sys.modules[made.__name__] = made
+    return made
+""",
+        cell="""
+assert rules(f'rules_{uuid.uuid4().hex}').pays(2) == 4
+""",
+        fixed="""
+assert rules('rules_of_ships').pays(2) == 4
+""",
+    ),
 )

@@ -6,7 +6,10 @@ import ctypes
 import itertools
 import json
 import os
+import sys
 import time
+import types
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import samples
 from hypothesis import given
 from hypothesis import strategies as st
 
+import leaklab
 from leaklab.errors import ReportError
 from leaklab.model import Status
 from leaklab.model.paths import RootPath, Step
@@ -264,3 +268,22 @@ def test_the_assertion_fails_with_the_report_and_accepts_what_is_known():
     fingerprint = str(caught.value).partition("  id          ")[2].split()[0]
     assert assert_no_leak(lambda: kept.append([0]), runs=12, known=[fingerprint]).leaked
     assert not assert_no_leak(lambda: [0], runs=8).leaked
+
+
+@pytest.mark.untraced
+def test_modules_under_names_of_their_own_are_one_leak_of_a_baseline():
+    def make():
+        made = types.ModuleType(f"rules_{uuid.uuid4().hex}")
+        names.append(made.__name__)
+        sys.modules[made.__name__] = made
+
+    names: list[str] = []
+    try:
+        reports = [leaklab.leakcheck(make, runs=16) for _ in range(2)]
+    finally:
+        for name in names:
+            del sys.modules[name]
+    of_modules = [leak for report in reports for leak in report.leaks if leak.holder == "sys.modules"]
+    assert len(of_modules) == 2
+    assert of_modules[0].fingerprint == of_modules[1].fingerprint
+    assert "sys.modules[made.__name__] = made" in of_modules[0].sites[0]

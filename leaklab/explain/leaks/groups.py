@@ -15,6 +15,7 @@ import _thread
 import codecs
 import io
 import re
+import sys
 import threading
 import types
 import weakref
@@ -135,6 +136,7 @@ _MANY_NAMES = 3
 """More keys than this, or more names that differ in a number only, are positions in a collection."""
 _NOWHERE = -1
 MODULES = "sys.modules"
+_MODULE, _ANY_MODULE = f"{MODULES}[", f"{MODULES}[*]"
 """The holder of a module that is what leaks itself."""
 _COLLECTED = ("key", "index", "element")
 
@@ -252,7 +254,7 @@ def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
     for parent, held in by_holder.items():
         holder = _owner(view, parent, held[-1])
         for entry, reference, stable in _crossings(view, parent, holder, held):
-            place = (*_stable_path(view, holder, entry), stable)
+            place = (stable,) if stable == _ANY_MODULE else (*_stable_path(view, holder, entry), stable)
             if thread := _thread_of(view, entry):  # whatever a thread's functions hold ends with the thread
                 place = (thread,)
             if place not in prints:
@@ -317,12 +319,15 @@ def _stable_names(named: dict[int, Reference], *, is_collection: bool) -> dict[s
     kinds = {reference.stable: reference.kind for reference in named.values()}
     numbered = Counter(re.sub(r"\d+", "#", name) for name in kinds)
     keys = [name for name, kind in kinds.items() if kind in _COLLECTED]
+    n_modules = sum(name.startswith(_MODULE) for name in kinds)
     stable: dict[str, str] = {}
     for name, kind in kinds.items():
         without_digits = re.sub(r"\d+", "#", name)
         stable[name] = without_digits if numbered[without_digits] > _MANY_NAMES else name
         if is_collection and kind in _COLLECTED and len(keys) > _MANY_NAMES:
             stable[name] = "[*]"
+        if name.startswith(_MODULE) and n_modules > _MANY_NAMES:
+            stable[name] = _ANY_MODULE
     return stable
 
 
@@ -426,6 +431,8 @@ def _way_to(view: HeapView, vertex: int) -> tuple[tuple[int, ...], str]:
     vertices = view.path(vertex)
     start = view.starts[view.tree.root_of[vertex]]
     addresses = tuple(int(view.index.ids[v]) for v in vertices)
+    if start.expression.startswith(_MODULE):
+        addresses = (id(sys.modules), *addresses)
     return addresses, _variable_name(start.expression) if start.is_variable else ""
 
 
