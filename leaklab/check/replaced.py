@@ -19,7 +19,7 @@ from leaklab.check.findings import Explained
 from leaklab.check.growing_places import leak_in_place
 from leaklab.check.memory import LEAST_SHARE, is_native_memory, with_replaced
 from leaklab.check.session import CheckSession, Ran
-from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES, Growth
+from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES, SURE_RUNS, Growth
 from leaklab.explain.leaks.groups import LeakAddress, address_of_growth
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import NO_BIRTHS, HeapView
@@ -44,6 +44,8 @@ _MAX_OBJECTS = 1_000_000
 """A larger heap is not looked at: each look costs as much as an explanation."""
 _SHARE = 0.25
 """A place that gains less than this share of what native memory gains is not named."""
+_TOLD_BYTES = 1024
+"""So much that nothing explains is told, though it counts as no leak."""
 _PIECE_SHARE = 1 / 16
 """Of what a place leads to, pieces of so much are asked for their ends."""
 _DEEPEST = 48
@@ -89,7 +91,13 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
     known = {leak.holder for leak in explained.leaks}
     found = [(one, address) for one, address in weigher.weigh() if one.holder not in known]
     if not found:
-        return explained
+        is_unsaid = not explained.leaks and rate >= _TOLD_BYTES and measurement.n_runs >= SURE_RUNS
+        note = (
+            f"native memory rose by {format_bytes(rate)} every run, and nothing that was found explains it: less than "
+            f"{format_bytes(NATIVE_FLOOR_BYTES)}, as caches of libraries may, so it is called no leak; "
+            f"more runs (-n {10 * measurement.n_runs}) show whether it ends"
+        )
+        return replace(explained, notes=(*explained.notes, note)) if is_unsaid else explained
     rest = rate - sum(one.bytes_per_run for one, _address in found)
     is_left = rest > max(LEAST_SHARE * NATIVE_FLOOR_BYTES, _SHARE * rate)
     others = [replace(leak, bytes_per_run=rest, count_per_run=rest)] if leak is not None and is_left else []

@@ -47,8 +47,7 @@ def watch_places(
             if chain:
                 things = _objects_of(chain, known)
                 points.append(watchpoint(place.fingerprint, things, grows=place.grows))
-                if not place.grows:
-                    points.append(replaced_whole(later_key(place.fingerprint), things))
+                points.append(replaced_whole(later_key(place.fingerprint), things))
                 points.append(_earlier_point(place.fingerprint, chain, known))
     finally:
         known.clear()

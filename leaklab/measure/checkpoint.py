@@ -255,7 +255,12 @@ def _frozen_objects(objects: list[object]) -> list[object]:
 
 
 def take_checkpoint(
-    after_run: int, objects: list[object], *, with_slots: bool = True, followed: Slots | None = None
+    after_run: int,
+    objects: list[object],
+    *,
+    with_slots: bool = True,
+    followed: Slots | None = None,
+    fresh: Addresses | None = None,
 ) -> tuple[Checkpoint, Addresses, Addresses]:
     """Measure *objects*, the whole heap; also return their addresses and those of their types.
 
@@ -264,6 +269,7 @@ def take_checkpoint(
         objects: All of them.
         with_slots: Whether to look at buffers.
         followed: As for `find_slots`.
+        fresh: Likewise.
     """
     addresses, kinds = addresses_of(objects), kinds_of(objects)
     table = KindTable(kinds)
@@ -275,7 +281,7 @@ def take_checkpoint(
         kinds=table.addresses,
         counts=table.counts,
         lengths=Lengths(addresses[rows], table.kinds_of(rows), lengths),
-        slots=find_slots(objects, kinds, followed, length_of) if with_slots else None,
+        slots=find_slots(objects, kinds, followed, length_of, fresh) if with_slots else None,
         graph_nodes=_count_graph_nodes(objects, table),
         n_threads=threading.active_count(),
         n_registered=entry_counts(),

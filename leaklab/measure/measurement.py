@@ -96,6 +96,11 @@ class Cohorts:
             self._addresses[run], self._kinds[run] = addresses[places], kinds[places]
         self.n_bytes = 2 * kinds[kept].nbytes
 
+    @property
+    def newest(self) -> Addresses:
+        """Addresses of what the last run has left."""
+        return self._addresses[self.n_runs - 1] if self.n_runs else _NONE
+
     def sizes(self) -> tuple[int, ...]:
         """Return how many objects each cohort holds."""
         return tuple(len(cohort) for cohort in self._addresses[: self.n_runs])
@@ -306,6 +311,7 @@ class Measurement:
                     objects,
                     with_slots=with_slots,
                     followed=None if again is not None else self._followed_slots(),  # looking may have moved some
+                    fresh=self.cohorts.newest,
                 )
             self.cohorts.keep_alive_ones(addresses, kinds)
             self.checkpoints.append(checkpoint.having_kept(*self.cohorts.counts()))

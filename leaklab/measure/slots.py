@@ -32,6 +32,7 @@ from leaklab.runtime.addresses import (
     KindTable,
     addresses_of,
     get_referents,
+    is_own_dict,
     kinds_of,
     picked,
     places_of,
@@ -49,10 +50,14 @@ _LEAST_TOUCHED = {id(dict): 1}
 """A dict that the collector lists is touched where it is long; the length of any other dict is measured here only."""
 
 _BATCH = BATCH_OBJECTS
-_MAX_ORDINAL = 1 << 16
-_GRADIENT = _MAX_ORDINAL - 1
+_MAX_ORDINAL = 1 << 15
+_REPLACED, _PLACES_REPLACED = _MAX_ORDINAL, 1 << 14
+"""From here on ordinals are for what an object refers to that each run makes anew in one place of its holder."""
+_MOST_FRESH = 256
+"""Where a run leaves more objects than this, they are not asked what they refer to."""
+_GRADIENT = (1 << 16) - 1
 """Stands for the reference of a parameter to its gradient, which the collector is not shown."""
-_VALUE_HERE = _MAX_ORDINAL - 2
+_VALUE_HERE = _GRADIENT - 1
 """Stands for the value of a context variable, which a node of the context's mapping refers to."""
 # Their references are code and names, not data that a program grows.
 _NO_HOLDERS = (
@@ -97,7 +102,8 @@ class Slots:
         if not (len(self.keys) and len(before.keys) and len(after.keys)):
             return self
         was, is_now = _rows_of(before, self.keys), _rows_of(after, self.keys)
-        gained = np.where((was >= 0) & (is_now >= 0), after.sizes[is_now] - before.sizes[was], 0)
+        is_same = (was >= 0) & (is_now >= 0) & (before.kinds[was] == after.kinds[is_now])
+        gained = np.where(is_same, after.sizes[is_now] - before.sizes[was], 0)
         return replace(self, sizes=self.sizes + gained)
 
     def moved(self, before: Slots, after: Slots) -> Slots:
@@ -105,7 +111,9 @@ class Slots:
 
         Whoever asks an object for its ``__dict__`` makes CPython 3.11 and 3.12 move what it holds into that dict.
         """
-        gone = np.flatnonzero(~np.isin(before.keys, after.keys))
+        rows_after = _rows_of(after, before.keys)  # the dict may stand now where what it holds stood before
+        is_other = before.kinds != after.kinds[rows_after] if len(after.keys) else True
+        gone = np.flatnonzero((rows_after < 0) | is_other)
         come = np.flatnonzero(~np.isin(after.keys, before.keys))
         place = {int(after.targets[row]): int(row) for row in come}
         rows = _rows_of(before, self.keys)
@@ -128,6 +136,7 @@ def find_slots(
     kinds: Addresses,
     followed: Slots | None = None,
     lengths: npt.NDArray[np.int64] | None = None,
+    fresh: Addresses | None = None,
 ) -> Slots:
     """Measure what the references of *objects* point to, where it is a buffer or a sequence of some size.
 
@@ -136,6 +145,8 @@ def find_slots(
         kinds: The addresses of their types.
         followed: The slots that matter, of an earlier moment; None for all. To see the same few again is cheap.
         lengths: Those of the objects that have been measured already, -1 for the others.
+        fresh: The objects that the last run has made and left. What takes the place of the like of the run before
+            (``state = replace(state, history=...)``) has its slots in the name of whoever refers to it.
     """
     addresses = addresses_of(objects)
     table = KindTable(kinds)
@@ -154,6 +165,9 @@ def find_slots(
         search.through(holders[start : start + _BATCH], anchors[start : start + _BATCH])
     search.gradients_of(picked(objects, known[table.mask(is_tensor_type)[known]]))
     search.values_of_context()
+    if fresh is not None and len(fresh) <= _MOST_FRESH:
+        rows_of_fresh = positions_of(fresh, addresses)
+        search.through_replaced(picked(objects, rows_of_fresh[rows_of_fresh >= 0]), addresses)
     rows = np.array(search.rows, np.int64).reshape(-1, len(Slots.__slots__))
     return Slots(*(np.ascontiguousarray(rows[:, column]) for column in range(rows.shape[1])))
 
@@ -273,6 +287,30 @@ class _SlotSearch:
                 content.size, content.first, content.last,
             ))  # fmt: skip
 
+    def through_replaced(self, fresh: list[object], heap: Addresses) -> None:
+        """Note the slots of *fresh* objects in the name of those that refer to them and have been there before."""
+        things = {id(thing): thing for thing in fresh if _may_be_replaced(thing)}
+        if not things:
+            return
+        for holder in gc.get_referrers(*things.values()):
+            if id(holder) in things or positions_of(np.array([id(holder)], np.int64), heap)[0] < 0:
+                continue
+            for ordinal, thing in enumerate(get_referents(holder)):
+                if id(thing) in things:
+                    self._note_replaced(holder, ordinal, thing)
+
+    def _note_replaced(self, holder: object, ordinal: int, thing: object) -> None:
+        for owner in (thing, *(one for one in get_referents(thing) if is_own_dict(thing, one))):
+            for place, child in enumerate(get_referents(owner)):
+                read = reader_of(type(child))
+                content = None if read is None else read(child)
+                if content is not None and content.size >= LEAST_LENGTHS.get(id(type(child)), 0):
+                    number = _REPLACED + hash((ordinal, place)) % _PLACES_REPLACED
+                    self.rows.append((
+                        id(owner), id(holder), number, id(child), id(type(child)),
+                        content.size, content.first, content.last,
+                    ))  # fmt: skip
+
     def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:
         """Note the slots of *holders*; return what had to be touched, the types of that, and the anchors."""
         referents, addresses, owners = referents_of(holders)
@@ -317,6 +355,11 @@ class _SlotSearch:
         return found
 
 
+def _may_be_replaced(thing: object) -> bool:
+    kind = type(thing)
+    return reader_of(kind) is None and not any(has_base(kind, base) for base in (*_NO_HOLDERS, types.FrameType))
+
+
 @dataclass(frozen=True, slots=True)
 class GrownSlot:
     """A slot whose content grew from the first moment to the last.
@@ -353,10 +396,11 @@ def grown_slots(moments: list[Slots]) -> list[GrownSlot]:
     for (before, at_before), (after, at_after) in pairwise(zip(moments, places, strict=True)):
         grown &= (at_before < 0) | _same_content(before, at_before, after, at_after)
     last, at_last = moments[-1], places[-1]
+    is_replaced = (last.ordinals >= _REPLACED) & (last.ordinals < _REPLACED + _PLACES_REPLACED)
     return [
         GrownSlot(
-            int(last.anchors[row]), int(last.owners[row]), int(last.targets[row]), int(last.kinds[row]),
-            tuple(sizes[i].tolist()),
+            int(last.anchors[row]), int((last.anchors if is_replaced[row] else last.owners)[row]),
+            int(last.targets[row]), int(last.kinds[row]), tuple(sizes[i].tolist()),
         )
         for i, row in zip(np.flatnonzero(grown).tolist(), at_last[grown].tolist(), strict=True)
     ]  # fmt: skip

@@ -340,4 +340,45 @@ assert rules(f'rules_{uuid.uuid4().hex}').pays(2) == 4
 assert rules('rules_of_ships').pays(2) == 4
 """,
     ),
+    Case(
+        name="history_of_a_state_that_is_replaced",
+        holders=("state.history",),
+        causes=("container-growth",),
+        setup="""
+from dataclasses import dataclass, replace
+
+@dataclass(frozen=True)
+class State:
+    history: tuple = ()
+
+state = State()
+
+def after(state, keep):
+    row = {'step': len(state.history), 'words': 'as it was read'}
+    return replace(state, history=(*state.history, row)[-keep:])
+""",
+        cell="""
+state = after(state, 10**6)
+""",
+        fixed="""
+state = after(state, 3)
+""",
+    ),
+    Case(
+        name="text_of_an_attribute",
+        holders=("page.text",),
+        causes=("container-growth",),
+        setup="""
+class Page:
+    text = ''
+
+page = Page()
+""",
+        cell="""
+page.text += f'{len(page.text)}: a line of the protocol' * 12
+""",
+        fixed="""
+page.text = f'{len(page.text)}: a line of the protocol' * 12
+""",
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 
+import numpy as np
 import pytest
 import torch
 
@@ -143,3 +144,44 @@ def test_the_value_of_a_context_variable_is_followed_though_each_change_makes_th
     trail = contextvars.ContextVar("trail")
     others = [contextvars.ContextVar(str(number)) for number in range(n_others)]
     assert contextvars.copy_context().run(followed) == [sizes]
+
+
+class State:
+    """Made anew by each run."""
+
+    def __init__(self, history):
+        self.history = history
+
+
+@pytest.mark.parametrize(("add", "sizes"), [
+    (lambda history, n: (*history, {"step": n}), (9, 10, 11)),
+    (lambda history, n: (*history[1:], n), None),  # a window
+    (lambda history, n: tuple(range(n, n + 9 + n)), None),  # computed afresh
+])  # fmt: skip
+def test_an_object_that_takes_the_place_of_the_like_before_has_its_slots_in_the_name_of_its_holder(add, sizes):
+    variables = {"other": 1, "state": State(tuple({"step": n} for n in range(9)))}
+    moments = []
+    for number in range(3):
+        objects: list[object] = [variables, variables["state"]]
+        fresh = np.array([id(variables["state"])], np.int64)
+        moments.append(find_slots(objects, kinds_of(objects), fresh=fresh))
+        before = variables["state"]
+        variables["state"] = State(add(before.history, number))
+        old.append(before)
+    assert [slot.sizes for slot in grown_slots(moments)] == ([] if sizes is None else [sizes])
+
+
+old: list[State] = []  # what is gone would give its address to the next
+
+
+def test_an_attribute_that_a_look_moves_into_the_dict_of_its_instance_stays_the_same_slot():
+    owner = State("a long text " * 100)
+    objects: list[object] = [owner]
+    before = find_slots(objects, kinds_of(objects))
+    own = vars(owner)  # from now on CPython 3.11 and 3.12 keep it there
+    objects = [owner, own]
+    after = find_slots(objects, kinds_of(objects))
+    moved = before.moved(before, after)
+    assert 1200 in moved.as_if_grown(after, after).sizes.tolist()
+    (row,) = np.flatnonzero(moved.sizes == 1200).tolist()
+    assert moved.keys[row] in after.keys
