@@ -235,11 +235,10 @@ def _exceptions() -> Iterator[Root]:
     for name in ("last_exc", "last_value", "last_traceback"):
         if (value := vars(sys).get(name)) is not None:
             yield Root(id(value), "last exception", f"sys.{name}", INTERPRETER)
-    current = sys.exc_info()[1]
     for handled in sys._current_exceptions().values():  # noqa: SLF001 - no public name
         value = handled[1] if type(handled) is tuple else handled  # from 3.12 on the exception itself
         if value is not None:
-            expression = "sys.exc_info()[1]" if value is current else ""
+            expression = "sys.exc_info()[1]" if value is sys.exc_info()[1] else ""
             yield Root(id(value), "exception being handled", expression, INTERPRETER)
 
 
