@@ -55,6 +55,7 @@ _REPLACED, _PLACES_REPLACED = _MAX_ORDINAL, 1 << 14
 """From here on ordinals are for what an object refers to that each run makes anew in one place of its holder."""
 _MOST_FRESH = 256
 """Where a run leaves more objects than this, they are not asked what they refer to."""
+_MOST_HOLDERS = 64
 _GRADIENT = (1 << 16) - 1
 """Stands for the reference of a parameter to its gradient, which the collector is not shown."""
 _VALUE_HERE = _GRADIENT - 1
@@ -289,15 +290,16 @@ class _SlotSearch:
 
     def through_replaced(self, fresh: list[object], heap: Addresses) -> None:
         """Note the slots of *fresh* objects in the name of those that refer to them and have been there before."""
-        things = {id(thing): thing for thing in fresh if _may_be_replaced(thing)}
+        things = [thing for thing in fresh if _may_be_replaced(thing)]
         if not things:
             return
-        for holder in gc.get_referrers(*things.values()):
-            if id(holder) in things or positions_of(np.array([id(holder)], np.int64), heap)[0] < 0:
+        made = addresses_of(things)
+        for holder in gc.get_referrers(*things)[:_MOST_HOLDERS]:
+            if (made == id(holder)).any() or not (heap == id(holder)).any():
                 continue
-            for ordinal, thing in enumerate(get_referents(holder)):
-                if id(thing) in things:
-                    self._note_replaced(holder, ordinal, thing)
+            referents: list[object] = get_referents(holder)
+            for ordinal in np.flatnonzero(np.isin(addresses_of(referents), made)).tolist():
+                self._note_replaced(holder, ordinal, referents[ordinal])
 
     def _note_replaced(self, holder: object, ordinal: int, thing: object) -> None:
         for owner in (thing, *(one for one in get_referents(thing) if is_own_dict(thing, one))):
