@@ -399,23 +399,20 @@ def _merge(arguments: argparse.Namespace) -> int:
     report = merge(arguments.folder)
     print(on_terminal(str(report)), end="")
     _write_views(arguments, report)
-    failing = next((name for name in ("--fail-on-growing", "--fail-on-leak") if _option(arguments, name)), "")
-    if failing and report.leaked:
-        print(f"leaklab: a rank leaks ({failing})", file=sys.stderr)
+    fails_on_growing = arguments.fail_on_growing
+    if not (fails_on_growing or arguments.fail_on_leak):
+        return OK
+    if report.leaked:
+        print(f"leaklab: a rank leaks (--fail-on-{'growing' if fails_on_growing else 'leak'})", file=sys.stderr)
         return FAILED
-    if failing and report.grows:
-        fails = failing == "--fail-on-growing"
-        verdict = "which fails" if fails else "which is no leak yet, and does not fail; --fail-on-growing lets it fail"
+    if report.grows:
+        passes = "which is no leak yet, and does not fail; --fail-on-growing lets it fail"
         print(
-            f"leaklab: in a rank something grows so far, {verdict}. Whether it goes on shows at twice the steps.",
+            f"leaklab: in a rank something grows so far, {'which fails' if fails_on_growing else passes}."
+            " Whether it goes on shows at twice the steps.",
             file=sys.stderr,
         )
-        return FAILED if fails else OK
-    return OK
-
-
-def _option(arguments: argparse.Namespace, name: str) -> bool:
-    return bool(vars(arguments)[name.removeprefix("--").replace("-", "_")])
+    return FAILED if report.grows and fails_on_growing else OK
 
 
 def _refuse_missing_folder(file: Path) -> None:

@@ -304,15 +304,20 @@ def remark(rest: NativeRest, memory: str) -> str | None:
     """
     if rest.bytes_per_run < max(rest.floor_bytes, rest.doubt_bytes) / 2:
         return None
-    beyond = f"{memory} grows by {format_bytes(rest.bytes_per_run)} per run"
     if rest.bytes_per_run <= rest.doubt_bytes:
         return (
-            f"{beyond} more than the estimate for the leaks ({format_bytes(rest.explained_bytes)}, give or take "
-            f"{format_bytes(rest.doubt_bytes)}): too uncertain to report as a separate leak"
+            f"{memory} grows by {format_bytes(rest.bytes_per_run)} per run more than the estimate for the leaks "
+            f"({format_bytes(rest.explained_bytes)}, give or take {format_bytes(rest.doubt_bytes)}): too uncertain to "
+            "report as a separate leak"
         )
+    return without_explanation(rest, memory)
+
+
+def without_explanation(rest: NativeRest, memory: str) -> str:
+    """Say that *memory* grows, that nothing explains it, and why it is no leak of its own."""
     return (
-        f"{beyond} without an explanation, but growth below {format_bytes(rest.floor_bytes)} cannot be "
-        "distinguished from caches"
+        f"{memory} grows by {format_bytes(rest.bytes_per_run)} per run without an explanation, but growth below "
+        f"{format_bytes(rest.floor_bytes)} cannot be distinguished from caches"
     )
 
 

@@ -17,7 +17,14 @@ import numpy as np
 
 from leaklab.check.findings import Explained
 from leaklab.check.growing_places import leak_in_place
-from leaklab.check.memory import LEAST_SHARE, is_native_memory, with_replaced
+from leaklab.check.memory import (
+    LEAST_SHARE,
+    NATIVE_MEMORY,
+    NativeRest,
+    is_native_memory,
+    with_replaced,
+    without_explanation,
+)
 from leaklab.check.session import CheckSession, Ran
 from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES, SURE_RUNS, Growth
 from leaklab.explain.leaks.groups import LeakAddress, address_of_growth
@@ -91,13 +98,12 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
     known = {leak.holder for leak in explained.leaks}
     found = [(one, address) for one, address in weigher.weigh() if one.holder not in known]
     if not found:
-        is_unsaid = not explained.leaks and rate >= _TOLD_BYTES and measurement.n_runs >= SURE_RUNS
-        note = (
-            f"native memory rose by {format_bytes(rate)} every run, and nothing that was found explains it: less than "
-            f"{format_bytes(NATIVE_FLOOR_BYTES)}, as caches of libraries may, so it is called no leak; "
-            f"more runs (-n {10 * measurement.n_runs}) show whether it ends"
-        )
-        return replace(explained, notes=(*explained.notes, note)) if is_unsaid else explained
+        # What is half of the floor or more has been told with the verdict.
+        is_new = _TOLD_BYTES <= rate < NATIVE_FLOOR_BYTES / 2 and measurement.n_runs >= SURE_RUNS
+        if explained.leaks or not is_new:
+            return explained
+        unexplained = NativeRest(rate, explained.native_bytes, 0.0, NATIVE_FLOOR_BYTES)
+        return replace(explained, notes=(*explained.notes, without_explanation(unexplained, NATIVE_MEMORY)))
     rest = rate - sum(one.bytes_per_run for one, _address in found)
     is_left = rest > max(LEAST_SHARE * NATIVE_FLOOR_BYTES, _SHARE * rate)
     others = [replace(leak, bytes_per_run=rest, count_per_run=rest)] if leak is not None and is_left else []

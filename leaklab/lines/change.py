@@ -194,7 +194,7 @@ def _slot(owner: object, target: object) -> Part | None:
             return _reader(partial(item_at, owner, at))
     referents: list[object] = get_referents(owner)
     place = _place_of(target, referents)
-    if type(owner) in CONTEXT_NODES:  # these are made anew: whose value it is stays
+    if is_exactly(owner, CONTEXT_NODES):  # these are made anew: whose value it is stays
         variables = [one for value, one in pairwise(referents) if value is target and type(one) is ContextVar]
         return _reader(partial(variables[0].get, None)) if variables else None
     if place is not None:

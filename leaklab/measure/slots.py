@@ -42,7 +42,7 @@ from leaklab.runtime.addresses import (
 )
 from leaklab.runtime.autograd_graph import gradient_of, version_of
 from leaklab.runtime.containers import CONTEXT_NODES
-from leaklab.runtime.objects import has_base, is_tensor_type, no_torch_functions
+from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, no_torch_functions
 from leaklab.runtime.sizes import sparse_bytes
 
 _CONSTANT = frozenset((id(str), id(bytes)))
@@ -274,19 +274,10 @@ class _SlotSearch:
         while pending:
             node = pending.pop()
             referents = get_referents(node)
-            pending += [each for each in referents if type(each) in CONTEXT_NODES]
+            pending += [each for each in referents if is_exactly(each, CONTEXT_NODES)]
             for value, variable in pairwise(referents):  # in this order
                 if type(variable) is contextvars.ContextVar:
-                    self._note_value(node, variable, value)
-
-    def _note_value(self, node: object, variable: object, value: object) -> None:
-        read = reader_of(type(value))
-        content = None if read is None else read(value)
-        if content is not None and content.size >= LEAST_LENGTHS.get(id(type(value)), 0):
-            self.rows.append((
-                id(node), id(variable), _VALUE_HERE, id(value), id(type(value)),
-                content.size, content.first, content.last,
-            ))  # fmt: skip
+                    self._note(node, variable, _VALUE_HERE, value)
 
     def through_replaced(self, fresh: list[object], heap: Addresses) -> None:
         """Note the slots of *fresh* objects in the name of those that refer to them and have been there before."""
@@ -304,14 +295,17 @@ class _SlotSearch:
     def _note_replaced(self, holder: object, ordinal: int, thing: object) -> None:
         for owner in (thing, *(one for one in get_referents(thing) if is_own_dict(thing, one))):
             for place, child in enumerate(get_referents(owner)):
-                read = reader_of(type(child))
-                content = None if read is None else read(child)
-                if content is not None and content.size >= LEAST_LENGTHS.get(id(type(child)), 0):
-                    number = _REPLACED + hash((ordinal, place)) % _PLACES_REPLACED
-                    self.rows.append((
-                        id(owner), id(holder), number, id(child), id(type(child)),
-                        content.size, content.first, content.last,
-                    ))  # fmt: skip
+                self._note(owner, holder, _REPLACED + hash((ordinal, place)) % _PLACES_REPLACED, child)
+
+    def _note(self, anchor: object, owner: object, ordinal: int, target: object) -> None:
+        """Note one slot, where *target* is something that slots are followed for."""
+        kind = type(target)
+        read = reader_of(kind)
+        content = None if read is None else read(target)
+        if content is not None and content.size >= LEAST_LENGTHS.get(id(kind), 0):
+            self.rows.append((
+                id(anchor), id(owner), ordinal, id(target), id(kind), content.size, content.first, content.last,
+            ))  # fmt: skip
 
     def _slots_of(self, holders: list[object], anchors: Addresses) -> tuple[list[object], Addresses, Addresses]:
         """Note the slots of *holders*; return what had to be touched, the types of that, and the anchors."""

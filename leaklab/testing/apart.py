@@ -96,8 +96,10 @@ class Repeats:
         if self._n_hung >= _MOST_HUNG and self._waited_for <= threads:
             return not_checked("it would hang, as others did, in a copy of the process, which has none of its threads")
         checked, hung = _in_a_copy(check, limit_seconds, turn_seconds)
-        if "leaklab_fingerprints" in dict(checked.properties) and sys.modules.keys() >= _IN_WHOLE_CHECKS:
-            import_module("leaklab.testing.checking")  # it was: the next copy has it
+        was_whole = "leaklab_fingerprints" in dict(checked.properties)
+        if was_whole and sys.modules.keys() >= _IN_WHOLE_CHECKS:
+            with _modules_as_they_are():  # here as well: the next copy has it then
+                import_module("leaklab.testing.checking")
         if hung and threads:
             self._n_hung += 1
             self._waited_for = threads

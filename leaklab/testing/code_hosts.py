@@ -55,8 +55,7 @@ class PlacedLeak:
 
 def github_command(leak: PlacedLeak) -> str:
     """Return the command that puts *leak* on its line in a pull request."""
-    where = f" file={_escaped(leak.file)},line={leak.line},title=leak" if leak.file else ""
-    return f"::error{where}::{_escaped(leak.words)}"
+    return f"::error file={_escaped(leak.file)},line={max(leak.line, 1)},title=leak::{_escaped(leak.words)}"
 
 
 def _escaped(text: str) -> str:

@@ -356,8 +356,7 @@ class LeakcheckPlugin:
             write_page(page, self._records)
 
     def _file(self, option: str) -> Path | None:
-        name = self._config.getoption(option)
-        return Path(self._config.rootpath, name) if name else None
+        return Path(self._config.rootpath, name) if (name := self._config.getoption(option)) else None
 
     def _known_of(self, test: str) -> dict[str, KnownLeak]:
         if self._known is None:
@@ -443,8 +442,9 @@ def _let_fail(report: Any, checked: CheckedTest, config: pytest.Config) -> None:
     report.outcome = "failed"
     report.longrepr = checked.in_full if config.getoption("verbose") > 1 else checked.text
     file, line, _name = report.location
-    leaks: list[PlacedLeak] = [PlacedLeak(*fields) for fields in checked.placed]  # type: ignore[arg-type]
+    where = config.rootpath, (file, (line or 0) + 1)
+    leaks = [PlacedLeak(*fields).within(*where) for fields in checked.placed]  # type: ignore[arg-type]
     report.leaklab_leaked = True
-    report.leaklab_placed = [astuple(leak.within(config.rootpath, (file, (line or 0) + 1))) for leak in leaks]
+    report.leaklab_placed = list(map(astuple, leaks))
     if os.environ.get("GITHUB_ACTIONS"):
         report.sections.append(("leaklab annotations", "\n".join(map(github_command, leaks))))

@@ -234,7 +234,7 @@ def _kept_by_plugins(config: Any) -> list[Any]:
     found: dict[int, Any] = {}
     for thing in objects:
         kind = type(thing)
-        if kind.__module__.partition(".")[0] in packages and kind.__dictoffset__:
+        if str(kind.__module__).partition(".")[0] in packages and kind.__dictoffset__:
             found.update((id(value), value) for value in vars(thing).values() if type(value) in (list, dict))
     histories = (getattr(hook, "_call_history", None) for hook in vars(config.hook).values())
     found.update((id(history), history) for history in histories if type(history) is list)

@@ -106,6 +106,16 @@ def joined_in_every_third_run():
     return step, "STATE.scores", 800
 
 
+@pytest.mark.parametrize(("n_bytes", "is_told"), [(4_000, True), (400, False)])
+def test_a_small_steady_growth_that_nothing_explains_is_told_and_no_leak(n_bytes, is_told):
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    report = leaklab.leakcheck(lambda: ctypes.memset(libc.malloc(n_bytes), 1, n_bytes), sites=False)
+    assert report.leaks == ()
+    told = [note for note in report.record.notes if "without an explanation" in note]
+    assert len(told) == is_told
+
+
 @pytest.mark.parametrize(
     "make", [joined_array, joined_tensor_in_a_dict, bytes_with_more_added, small_table, joined_in_every_third_run]
 )

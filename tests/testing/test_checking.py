@@ -61,7 +61,8 @@ def test_only_what_a_plugin_keeps_below_pytest_is_its_own(kinds, theirs):
 def test_an_annotation_is_one_line_on_the_line_that_keeps():
     leak = replace(samples.hook_leak(), sites=("tests/test_a.py:7 in test_a: keep(x)  # keeps it",))
     assert github_command(PlacedLeak.of(leak)).startswith("::error file=tests/test_a.py,line=7,title=leak::")
-    assert github_command(PlacedLeak.of(replace(leak, sites=()))).startswith("::error::")
+    nowhere = PlacedLeak.of(replace(leak, sites=())).within(Path.cwd(), ("tests/test_b.py", 3))
+    assert github_command(nowhere).startswith("::error file=tests/test_b.py,line=3,title=leak::")
 
 
 def test_the_place_of_a_leak_is_a_file_of_the_repository_or_that_of_the_test(tmp_path, monkeypatch):
