@@ -20,8 +20,9 @@ from leaklab.explain.autograd.retention import LongGraph, graphs_beside, longest
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, facts_of
 from leaklab.explain.leaks.groups import address_of_growth
-from leaklab.explain.leaks.limits import gains_log_entries, known_limit
+from leaklab.explain.leaks.limits import known_limit
 from leaklab.explain.leaks.ownership import is_librarys_table
+from leaklab.explain.leaks.plain_data import gains_log_entries
 from leaklab.explain.leaks.sizes import content_of, has_opaque, newest_entries
 from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView

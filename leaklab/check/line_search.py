@@ -27,7 +27,7 @@ from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak,
 from leaklab.explain.idioms.advice import with_line
 from leaklab.explain.leaks.groups import LeakAddress
 from leaklab.heap.source_lines import LineWriter, Origin, find_line, origin_of
-from leaklab.lines.allocation import FEW_FRAMES, Made, Makers, Stack, StorageLines, python_traces
+from leaklab.lines.allocation import Made, Makers, Stack, StorageLines
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import LineWatch
 from leaklab.lines.cycle import ClosingWatch, CycleShape
@@ -36,6 +36,7 @@ from leaklab.model import Leak
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import is_expression
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.python_traces import FEW_FRAMES, python_traces
 from leaklab.text import unit_words
 
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2

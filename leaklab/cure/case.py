@@ -99,7 +99,7 @@ class Case:
         registry = registry_on(self.leak.path)
         calls = () if registry is None else tuple(last_name(call) for call in registry.adds.split(" or "))
         calls = ("set",) if self.leak.path.root == "context variable" else calls
-        for statement in ast.walk(source.tree):
+        for statement in source.nodes:
             if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
                 continue
             is_call = any(called(node) in calls for node in ast.walk(statement))
@@ -167,7 +167,7 @@ class Case:
         if not self.program.function:
             return self.cell.tree.body
         name = self.program.function.rpartition(".")[2]
-        found = [node for node in ast.walk(self.cell.tree) if isinstance(node, FUNCTIONS) and node.name == name]
+        found = [node for node in self.cell.nodes if isinstance(node, FUNCTIONS) and node.name == name]
         return found[0].body if len(found) == 1 else []
 
     def patch(self) -> Patch:
@@ -243,7 +243,7 @@ class Case:
         bodies += [
             (source, node.body)
             for source in self.sources
-            for node in ast.walk(source.tree)
+            for node in source.nodes
             if isinstance(node, FUNCTIONS) and source.parent(node) is not None
         ]
         return tuple(

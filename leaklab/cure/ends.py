@@ -135,7 +135,7 @@ def call_site(case: Case, source: SourceText, function: ast.FunctionDef | ast.As
     found = [] if case.cell is None else _calls_in(case.cell, case.run_body, function)
     for texts in ((source,), [one for one in case.sources if one is not source]):
         for text in texts if not found else ():
-            others = [node for node in ast.walk(text.tree) if isinstance(node, FUNCTIONS) and node is not function]
+            others = [node for node in text.nodes if isinstance(node, FUNCTIONS) and node is not function]
             found += [call for other in others for call in _calls_in(text, other.body, function)]
     if len(found) != 1:
         return None
@@ -214,7 +214,7 @@ def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch:
 def _made_unnamed(case: Case, name: str) -> Iterator[tuple[SourceText, ast.stmt, ast.Call]]:
     """Yield the statements whose value begins with making an object of the class *name*: ``return Cam(net)(image)``."""
     for source in case.sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, (ast.Return, ast.Assign, ast.Expr)) or node.value is None:
                 continue
             for call in (one for one in ast.walk(node.value) if isinstance(one, ast.Call)):
@@ -299,7 +299,7 @@ def made_in_run(case: Case, name: str) -> Iterator[str]:
 def _made_in_functions(case: Case, name: str) -> Iterator[tuple[SourceText, ast.stmt, str]]:
     """Yield the statements of functions that assign an object of the class *name*, each with the variable."""
     for source in case.sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Assign) or source.function_of(node) is None:
                 continue
             target, made = node.targets[0], node.value
@@ -329,7 +329,7 @@ def _called_as(source: SourceText, function: ast.FunctionDef | ast.AsyncFunction
 def definition_of(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the text of *function*."""
     source, line = case.source(function.__code__.co_filename), function.__code__.co_firstlineno
-    nodes = [] if source is None else [node for node in ast.walk(source.tree) if isinstance(node, FUNCTIONS)]
+    nodes = [] if source is None else [node for node in source.nodes if isinstance(node, FUNCTIONS)]
     lines = {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in nodes}
     return lines.get(line)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from leaklab.lines.syntax import parents_in
 from leaklab.model.cure import Change
 
 
@@ -85,7 +86,12 @@ class SourceText:
         self._starts = [0]
         for line in text.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
-        self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        self._parents = parents_in(self.tree)
+
+    @property
+    def nodes(self) -> Iterable[ast.AST]:
+        """The nodes of the tree, in the order of `ast.walk`, without walking it again for each question."""
+        return self._parents.keys()
 
     def at(self, line: int, column: int) -> int:
         """Return the position in the text of a place as `ast` tells it, whose columns count bytes."""

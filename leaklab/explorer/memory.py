@@ -24,6 +24,7 @@ from leaklab.heap.saved.arrays import HeapArrays, SavedNodes
 from leaklab.heap.saved.taking import take_heap
 from leaklab.reports.saved_heap import SavedHeap, icicle_rows
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.python_traces import stack_of
 from leaklab.runtime.sparse_graphs import breadth_first_order, csr_array
 from leaklab.text import clip, format_bytes
 
@@ -197,9 +198,12 @@ class TakenHeap(Source):
             borrowed = living_object(self._heap, vertex)
         except GoneError:
             return "not known: the object is gone"
-        traced = tracemalloc.get_object_traceback(borrowed[0])
+        calls = stack_of(borrowed[0])
         borrowed.clear()
-        return f"{traced[-1].filename}:{traced[-1].lineno}" if traced else "not known: it is older than the tracing"
+        if not calls:
+            return "not known: it is older than the tracing"
+        filename, line = calls[0]
+        return f"{filename}:{line}"
 
     def _holders(self, vertex: int) -> tuple[Data, int]:
         heap = self._heap

@@ -5,19 +5,16 @@ That line made the original too, once; what makes an object in every run is the 
 
 tracemalloc knows the Python object of a tensor, not its storage, and most tensors that an autograd graph saves have
 no Python object. A dispatch mode sees every operation with its results, on every device. Per operation it costs 36 us
-where the stack of anomaly mode costs 72 us, with 9 us for the operation itself. tracemalloc is on for a few runs only,
-and is switched off so that no other thread is hurt by it.
+where the stack of anomaly mode costs 72 us, with 9 us for the operation itself.
 """
 
 from __future__ import annotations
 
 import copy
-import ctypes
 import functools
 import itertools
 import sys
 import threading
-import time
 import tracemalloc
 import types
 from collections import Counter
@@ -27,14 +24,14 @@ from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import psutil
 
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import Whose, line_in_code, line_of_frame
 from leaklab.measure.measurement import Measurement
 from leaklab.runtime.addresses import addresses_of, get_referents
 from leaklab.runtime.autograd_graph import GraphWalk
-from leaklab.runtime.objects import MANAGED_DICT, flags_of, is_exactly, is_tensor, loaded_type, loaded_variables
+from leaklab.runtime.objects import is_exactly, is_tensor, loaded_type, loaded_variables
+from leaklab.runtime.python_traces import N_FRAMES, Places, stack_of
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 _COPIERS = frozenset({copy.deepcopy.__code__.co_filename})
@@ -240,34 +237,21 @@ _MAX_SURVIVORS = 20_000
 
 def line_that_made(thing: object, whose: Whose) -> Line | None:
     """Return the line of the user's code that made *thing*, or had it copied; None if that was not recorded."""
-    innermost, asking = _lines_of(thing, whose)
+    innermost, asking = _lines_in(whose, stack_of(thing))
     return asking or innermost
 
 
-def _lines_of(thing: object, whose: Whose) -> tuple[Line | None, Line | None]:
-    stack = ((filename, (filename, number, "")) for filename, number in _stack_of(thing))
-    return innermost_and_asking(stack, whose)
+def _lines_in(whose: Whose, stack: Places) -> tuple[Line | None, Line | None]:
+    return innermost_and_asking(((filename, (filename, number, "")) for filename, number in stack), whose)
 
 
-def _stack_of(thing: object) -> list[tuple[str, int]]:
-    """Return the stack that made *thing*, innermost line first; empty if it was not recorded."""
-    if _LOSES_INSTANCES and flags_of(type(thing)) & MANAGED_DICT:
-        return list(_lost_stack(id(thing) - _BEFORE_INSTANCE) or ())
-    return [(frame.filename, frame.lineno) for frame in reversed(tracemalloc.get_object_traceback(thing) or ())]
-
-
-_LOSES_INSTANCES = (3, 11) <= sys.version_info < (3, 12)
-"""In 3.11 `tracemalloc` looks for an instance behind the place where its memory begins, and finds nothing."""
-_BEFORE_INSTANCE = 4 * ctypes.sizeof(ctypes.c_void_p)  # the collector's header, the values, the dict
-
-
-def _lost_stack(address: int) -> tuple[tuple[str, int], ...] | None:
-    """Ask tracemalloc for the block of memory at *address*."""
-    find = getattr(ctypes.pythonapi, "_PyTraceMalloc_GetTraceback", None)
-    if find is None:
-        return None
-    find.restype, find.argtypes = ctypes.py_object, (ctypes.c_uint, ctypes.c_size_t)
-    return find(0, address)  # type: ignore[no-any-return]
+def _calls_in(whose: Whose, stack: Places) -> Stack:
+    """Return what of *stack* lies outside of leaklab; nothing if none of the user's code does."""
+    own = tuple(
+        (filename, number, "")
+        for filename, number in itertools.takewhile(lambda each: whose(each[0]) is not None, stack)
+    )
+    return own if any(whose(filename) for filename, *_ in own) else ()
 
 
 class Made(NamedTuple):
@@ -291,6 +275,8 @@ class Makers:
 
     def __init__(self, whose: Whose, storages: StorageLines) -> None:
         self._whose = functools.cache(whose)  # of every frame of every stack
+        self._lines_in = functools.cache(functools.partial(_lines_in, self._whose))  # a stack makes many objects
+        self._calls_in = functools.cache(functools.partial(_calls_in, self._whose))
         self.storages = storages
 
     def made_of(self, entries: list[object]) -> list[Made]:
@@ -338,17 +324,14 @@ class Makers:
                     seen.add(key)
                     yield calls, n_bytes
             return
-        own = tuple(
-            (filename, number, "")
-            for filename, number in itertools.takewhile(lambda each: self._whose(each[0]) is not None, _stack_of(thing))
-        )
-        if any(self._whose(filename) for filename, *_ in own):
+        if own := self._calls_in(stack_of(thing)):
             yield own, shallow_bytes(thing)
 
     def _made(self, thing: object) -> Made | None:
-        innermost, asking = _lines_of(thing, self._whose)
+        stack = stack_of(thing)
+        innermost, asking = self._lines_in(stack)
         line = (self.storages.line_of(thing) if is_tensor(thing) else None) or asking or innermost
-        return None if line is None else Made(line, (innermost or line)[:2], self._is_elsewhere(_stack_of(thing)))
+        return None if line is None else Made(line, (innermost or line)[:2], self._is_elsewhere(stack))
 
     def _is_elsewhere(self, stack: Sequence[tuple[str, int]]) -> bool:
         """Return whether *stack* is known to its end, begins where a thread does, and did not come by leaklab."""
@@ -377,74 +360,6 @@ def _content_of(thing: object) -> list[object]:
         parts = (thing.__closure__, thing.__defaults__)  # type: ignore[attr-defined]  # a function
         return [part for part in parts if part is not None]
     # Short containers are made in memory of old ones, of which tracemalloc says nothing.
-    if is_exactly(thing, _CONTAINERS) or _stack_of(thing):
+    if is_exactly(thing, _CONTAINERS) or stack_of(thing):
         return get_referents(thing)[:_MAX_LOOKED_AT]
     return []
-
-
-N_FRAMES = 40
-"""So deep are stacks recorded: from the line in a module's ``forward`` to the user's own there are ten to thirty."""
-FEW_FRAMES = 10
-"""With fewer, most lines of libraries could not be followed to the user's own."""
-
-_RAW = 0  # the domain of memory that is allocated without the interpreter lock
-_IS_MENDED = sys.version_info >= (3, 13, 2) or (3, 12, 9) <= sys.version_info < (3, 13)
-"""Whether `tracemalloc.stop` waits for threads that are within it (python/cpython#128679)."""
-_TURNS, _MOST_SECONDS, _PAUSE_SECONDS = 2, 0.25, 0.002
-
-
-@contextmanager
-def python_traces() -> Iterator[int]:
-    """Record where Python objects are made, inside; the value is how many frames of each stack.
-
-    Where tracemalloc runs already, it keeps its own settings and its traces.
-    """
-    if tracemalloc.is_tracing():
-        yield tracemalloc.get_traceback_limit()
-        return
-    limit = tracemalloc.get_traceback_limit()
-    _start(N_FRAMES)
-    try:
-        yield N_FRAMES
-    finally:
-        # With another limit it is not ours any more: the code inside has stopped it, and started it for itself.
-        if tracemalloc.get_traceback_limit() == N_FRAMES:
-            try:
-                _stop()
-            finally:
-                _start(limit)  # nothing else sets the limit back
-                _stop()
-
-
-def _start(n_frames: int) -> None:
-    """Trace objects, and nothing that is allocated without the interpreter lock.
-
-    A thread that allocates without the lock waits for it within tracemalloc. If tracemalloc is stopped meanwhile, the
-    thread writes to what has been freed, and the process crashes. So the way in is closed at once: a thread that came
-    through in these microseconds has all the time of the traced runs to get the lock.
-    """
-    raw = _Allocator()
-    ctypes.pythonapi.PyMem_GetAllocator(_RAW, ctypes.byref(raw))
-    tracemalloc.start(n_frames)
-    if not _IS_MENDED:
-        ctypes.pythonapi.PyMem_SetAllocator(_RAW, ctypes.byref(raw))
-
-
-def _stop() -> None:
-    """Stop tracemalloc, once each thread that may wait for the interpreter lock within it has had its turns."""
-    if not tracemalloc.is_tracing():
-        return
-    try:
-        if not _IS_MENDED:
-            seconds = _TURNS * psutil.Process().num_threads() * sys.getswitchinterval()
-            end = time.monotonic() + min(seconds, _MOST_SECONDS)
-            while time.monotonic() < end:
-                time.sleep(_PAUSE_SECONDS)
-    finally:
-        tracemalloc.stop()
-
-
-class _Allocator(ctypes.Structure):
-    """``PyMemAllocatorEx``: a context and four functions."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("ctx", "malloc", "calloc", "realloc", "free"))

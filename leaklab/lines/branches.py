@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from leaklab.lines.change import Whose
-from leaklab.lines.syntax import FUNCTION_NODES, is_compiled_from, last_name, own_nodes
+from leaklab.lines.syntax import FUNCTION_NODES, compiled_as, last_name, own_nodes, parents_in
 
 _MOST_EVENTS = 20_000
 """So many instructions of one function are watched in one run; one that runs on is watched no more in that run."""
@@ -84,9 +84,10 @@ class BranchWatch:
         # Numbers, bytes and code only, which the collector does not follow: all else would be left by the first run.
         self._seen: dict[bytes, bytearray] = {}  # by number of the function and whom it ran for, a byte an instruction
         self._numbers: dict[CodeType, int] = {}
-        self._next: dict[CodeType, bytes] = {}
-        self._left: dict[CodeType, int] = {}
-        self._n_apart: dict[CodeType, int] = {}
+        self._known: dict[int, int] = {}  # the numbers by address: a code object is hashed anew each time it is asked
+        self._next: list[bytes] = []  # this and the following by number
+        self._left = array("q")
+        self._n_apart = array("q")
         self._users: dict[str, bool] = {}
 
     def watch_too(self, filenames: Collection[str]) -> None:
@@ -98,7 +99,7 @@ class BranchWatch:
         """Watch this thread from here on, unless somebody else traces it."""
         if not HAS_POSITIONS or sys.gettrace() is not None:
             return
-        self._left.update(dict.fromkeys(self._left, _MOST_EVENTS))
+        self._left[:] = array("q", [_MOST_EVENTS]) * len(self._left)
         sys.settrace(self._on_call)
 
     def __exit__(self, *_error: object) -> None:
@@ -114,23 +115,27 @@ class BranchWatch:
             is_users = self._users[filename] = bool(self._whose(filename))
         if not is_users or len(code.co_code) > _LONGEST:
             return None
-        number = self._numbers.get(code)
+        number = self._known.get(id(code))
+        if number is None:
+            number = self._numbers.get(code)  # equal code is compiled anew where a cell defines its functions
         if number is None:
             number = len(self._numbers)
             if number >= _MOST_FUNCTIONS:
                 return None
-            self._numbers[code], self._n_apart[code] = number, 0
-            self._next[code], self._left[code] = _branches_of(code), _MOST_EVENTS
-        if self._left[code] <= 0:
+            self._numbers[code] = self._known[id(code)] = number
+            self._next.append(_branches_of(code))
+            self._left.append(_MOST_EVENTS)
+            self._n_apart.append(0)
+        if self._left[number] <= 0:
             return None
         key = array("q", (number, *_whom(frame))).tobytes()
         if key not in self._seen:
-            self._n_apart[code] += 1
-            if self._n_apart[code] > _MOST_APART:
+            self._n_apart[number] += 1
+            if self._n_apart[number] > _MOST_APART:
                 key = array("q", (number,)).tobytes()
-            self._seen.setdefault(key, bytearray(len(self._next[code]) // 2))
+            self._seen.setdefault(key, bytearray(len(self._next[number]) // 2))
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return _FrameWatch(self._seen[key], self._next[code], self._left)
+        return _FrameWatch(self._seen[key], self._next[number], self._left, number)
 
     def codes(self, names: Names) -> Iterator[tuple[CodeType, bytes]]:
         """Yield every function of the user's that ran, with what was seen of its instructions.
@@ -150,10 +155,10 @@ class BranchWatch:
 class _FrameWatch:
     """The trace function of one running function."""
 
-    __slots__ = ("_last", "_left", "_next", "_seen")
+    __slots__ = ("_last", "_left", "_next", "_number", "_seen")
 
-    def __init__(self, seen: bytearray, after: bytes, left: dict[CodeType, int]) -> None:
-        self._seen, self._next, self._last, self._left = seen, after, -1, left
+    def __init__(self, seen: bytearray, after: bytes, left: array[int], number: int) -> None:
+        self._seen, self._next, self._last, self._left, self._number = seen, after, -1, left, number
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> _FrameWatch | None:
         if event != "opcode":
@@ -161,13 +166,13 @@ class _FrameWatch:
                 return self
             frame.f_trace = None  # an exception may keep the frame
             return None
-        at, last, after = frame.f_lasti >> 1, self._last, self._next
-        self._seen[at] |= RAN
+        at, last, after, seen = frame.f_lasti >> 1, self._last, self._next, self._seen
+        seen[at] |= RAN
         if last >= 0:
-            self._seen[last] |= FELL_THROUGH if at == after[2 * last] | after[2 * last + 1] << 8 else JUMPED
-        self._last = at if after[2 * at] | after[2 * at + 1] else -1
-        self._left[frame.f_code] -= 1
-        if self._left[frame.f_code] < 0:
+            seen[last] |= FELL_THROUGH if at == after[2 * last] | after[2 * last + 1] << 8 else JUMPED
+        self._last = at if after[2 * at] or after[2 * at + 1] else -1
+        self._left[self._number] = left = self._left[self._number] - 1
+        if left < 0:
             frame.f_trace_opcodes = False
         return self
 
@@ -194,15 +199,21 @@ def _branches_of(code: CodeType) -> bytes:
 
 Span = tuple[int, int, int, int]
 """First line, first column, last line, last column."""
+Edge = tuple[Span, Span | None, bool]
+"""Of a condition, of what it led to, and whether that is code of its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedFile:
-    """The syntax tree of a file, the node above each of its nodes, and what code may be compiled from."""
+    """The syntax tree of a file, the node above each of its nodes, and what code may be compiled from.
+
+    Attributes:
+        compiled: The file itself and its functions, by the line and the name that their code has.
+    """
 
     tree: ast.Module
     parents: dict[ast.AST, ast.AST]
-    compiled: list[ast.AST]
+    compiled: dict[tuple[int, str], list[ast.AST]]
 
     @classmethod
     def of(cls, filename: str) -> ParsedFile | None:
@@ -211,8 +222,17 @@ class ParsedFile:
             tree = ast.parse("".join(linecache.getlines(filename)))
         except (SyntaxError, ValueError):
             return None
-        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        return cls(tree, parents, [tree, *(node for node in parents if isinstance(node, FUNCTION_NODES))])
+        parents = parents_in(tree)
+        compiled: dict[tuple[int, str], list[ast.AST]] = defaultdict(list)
+        for function in filter(lambda node: isinstance(node, FUNCTION_NODES), parents):
+            compiled[compiled_as(function)].append(function)
+        return cls(tree, parents, compiled)
+
+    def sources_of(self, code: CodeType) -> list[ast.AST]:
+        """Return what *code* may be compiled from."""
+        if code.co_name == "<module>":
+            return [self.tree]
+        return self.compiled.get((code.co_firstlineno, code.co_name), [])
 
 
 class RanFile:
@@ -220,33 +240,36 @@ class RanFile:
 
     def __init__(self, source: ParsedFile, filename: str) -> None:
         self._tree, self._parents, self._filename = source.tree, source.parents, filename
-        self._compiled = source.compiled
+        self._source = source
         self._codes: dict[ast.AST, CodeType] = {}
+        self._seen: dict[CodeType, bytes] = {}
+        self._decoded: dict[CodeType, _Decoded] = {}
         self._ran: list[Span] = []
-        # Of a condition, of what it led to, and whether that is code of its own.
-        self._edges: list[tuple[Span, Span | None, bool]] = []
+        self._edges: list[Edge] = []
 
-    def add(self, code: CodeType, seen: bytes) -> None:
+    def add(self, code: CodeType) -> None:
         """Take in one function that ran."""
-        self._codes |= {node: code for node in self._compiled if is_compiled_from(node, code)}
-        instructions = {one.offset: one for one in dis.get_instructions(code)}
-        spans = {offset: _span(one) for offset, one in instructions.items()}
-        for offset, one in instructions.items():
-            if seen[offset >> 1] & RAN and (span := spans[offset]) is not None:
-                self._ran.append(span)
-            if not seen[offset >> 1] & (FELL_THROUGH | JUMPED) or (span := spans[offset]) is None:
-                continue
-            after = [offset + 2 + 2 * _n_caches(one), one.argval]
-            for way, target in zip((FELL_THROUGH, JUMPED), after, strict=True):
-                if seen[offset >> 1] & way:
-                    led_to = instructions.get(target)
-                    is_code = led_to is not None and not led_to.opname.startswith(("LOAD_CONST", "RETURN", "JUMP"))
-                    self._edges.append((span, spans.get(target), is_code))
+        self._codes |= dict.fromkeys(self._source.sources_of(code), code)
+
+    def see(self, code: CodeType, seen: bytes) -> bool:
+        """Take in what was seen of a function; return whether that is something else than before."""
+        is_other = self._seen.get(code) != seen
+        self._seen[code] = seen
+        return is_other
+
+    def look(self) -> None:
+        """Say of the file what was seen of its functions."""
+        self._ran, self._edges = [], []
+        for code, seen in self._seen.items():
+            if code not in self._decoded:
+                self._decoded[code] = _Decoded.of(code)
+            ran, edges = self._decoded[code].read(seen)
+            self._ran += ran
+            self._edges += edges
 
     def own_calls(self) -> Iterator[ast.Call]:
-        """Yield the calls that stand in functions of this file that ran."""
-        for function in self._codes:
-            yield from (node for node in own_nodes(function) if isinstance(node, ast.Call))
+        """Return the calls that stand in functions of this file that ran."""
+        return (node for function in self._codes for node in own_nodes(function) if isinstance(node, ast.Call))
 
     def _function_name(self, node: ast.AST) -> str:
         function = self._function_of(node)
@@ -300,6 +323,39 @@ class RanFile:
             elif not _is_inside(target, test) and not any(_is_inside(target, one) for one in inside):
                 return True
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """The instructions of a function, with the places of their source; decoded once for many questions."""
+
+    instructions: dict[int, dis.Instruction]
+    spans: dict[int, Span | None]
+
+    @classmethod
+    def of(cls, code: CodeType) -> _Decoded:
+        instructions = {one.offset: one for one in dis.get_instructions(code)}
+        return cls(instructions, {offset: _span(one) for offset, one in instructions.items()})
+
+    def read(self, seen: bytes) -> tuple[list[Span], list[Edge]]:
+        """Return the places of what ran, and which way each condition went."""
+        ran: list[Span] = []
+        edges: list[Edge] = []
+        for offset, one in self.instructions.items():
+            noted, span = seen[offset >> 1], self.spans[offset]
+            if not noted or span is None:
+                continue
+            if noted & RAN:
+                ran.append(span)
+            if not noted & (FELL_THROUGH | JUMPED):
+                continue
+            after = [offset + 2 + 2 * _n_caches(one), one.argval]
+            for way, target in zip((FELL_THROUGH, JUMPED), after, strict=True):
+                if noted & way:
+                    led_to = self.instructions.get(target)
+                    is_code = led_to is not None and not led_to.opname.startswith(("LOAD_CONST", "RETURN", "JUMP"))
+                    edges.append((span, self.spans.get(target), is_code))
+        return ran, edges
 
 
 def _n_caches(one: dis.Instruction) -> int:

@@ -11,8 +11,9 @@ container, and by calls of functions that change it. A way to empty the containe
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import CodeType
 
 from leaklab.lines.branches import BranchWatch, Names, ParsedFile, RanFile
 from leaklab.lines.syntax import (
@@ -88,7 +89,7 @@ class OpenBranches:
 
     def __init__(self, watch: BranchWatch) -> None:
         self._watch = watch
-        self._sources: dict[str, ParsedFile | None] = {}
+        self._files: dict[str, _RunFile] | None = None
         self._readings: dict[int, CodeReading] = {}
         self._n_asked = 0
 
@@ -118,19 +119,35 @@ class OpenBranches:
         )
 
     def _programs(self, names: Names) -> dict[str, _RunFile]:
-        programs: dict[str, _RunFile] = {}
-        for code, seen in self._watch.codes(names):
-            if (source := self._source(code.co_filename)) is not None:
-                programs.setdefault(code.co_filename, _RunFile(source, code.co_filename)).add(code, seen)
-        calls = [call for program in programs.values() for call in program.own_calls()]
-        for program in programs.values():
-            program.calls = calls
-        return programs
+        """Return the files of what ran, with what was seen of it for *names*."""
+        codes = list(self._watch.codes(names))
+        if self._files is None:
+            self._files = _files_of([code for code, _seen in codes])
+        files = self._files
+        other = {
+            code.co_filename
+            for code, seen in codes
+            if code.co_filename in files and files[code.co_filename].see(code, seen)
+        }
+        for filename in other:
+            files[filename].look()
+        return files
 
-    def _source(self, filename: str) -> ParsedFile | None:
-        if filename not in self._sources:
-            self._sources[filename] = ParsedFile.of(filename)
-        return self._sources[filename]
+
+def _files_of(codes: Iterable[CodeType]) -> dict[str, _RunFile]:
+    """Return the files of *codes*, all that ran, by their names; of one that cannot be read nothing."""
+    sources: dict[str, ParsedFile | None] = {}
+    files: dict[str, _RunFile] = {}
+    for code in codes:
+        filename = code.co_filename
+        if filename not in sources:
+            sources[filename] = ParsedFile.of(filename)
+        if (source := sources[filename]) is not None:
+            files.setdefault(filename, _RunFile(source, filename)).add(code)
+    calls = [call for file in files.values() for call in file.own_calls()]
+    for file in files.values():
+        file.note_what_changes(calls)
+    return files
 
 
 def _given_container(call: ast.Call, callee: ast.FunctionDef | ast.AsyncFunctionDef, known: NamesHere) -> Iterator[str]:
@@ -156,17 +173,13 @@ _DEPTH = 4
 
 
 class _RunFile(RanFile):
-    """One file of the user's, with what ran of it.
-
-    Attributes:
-        calls: All that stand in functions that ran, of all files.
-    """
+    """One file of the user's, with what ran of it."""
 
     def __init__(self, source: ParsedFile, filename: str) -> None:
         super().__init__(source, filename)
-        self._changing: set[str] = set()  # names of what runs may change
-        self._counted: set[str] = set()  # ... and of what they count up
-        self.calls: Sequence[ast.Call] = ()
+        self._changed: set[str] = set()  # names of what runs may change, without those of the container
+        self._changing: set[str] = set()  # ... and with them
+        self._counted: set[str] = set()  # names of what runs count up
         self._container = NamesHere((), set())
         self._known: dict[ast.AST, NamesHere] = {}  # by function, with the other names that it gives the container
         self._has_identity_keys = False
@@ -174,7 +187,7 @@ class _RunFile(RanFile):
     def read(self, names: Names) -> CodeReading:
         """As `OpenBranches.of`, in this file."""
         adding, dropping = self._sites(names)
-        self._note_what_changes(names)
+        self._note_names(names)
         running = [site for site in adding if self._has_run(site)]
         dropped = [site for site in dropping if self._has_run(site)]
         branch = next(filter(None, map(self._way_past, running)), None)
@@ -196,7 +209,7 @@ class _RunFile(RanFile):
 
     def unseen_growth(self) -> OpenBranch | None:
         """As `OpenBranches.unseen_growth`, in this file."""
-        self._note_what_changes(NO_NAMES)
+        self._note_names(NO_NAMES)
         for function, code in self._codes.items():
             own = {*code.co_varnames, *code.co_cellvars}
             for node in own_nodes(function):
@@ -207,12 +220,15 @@ class _RunFile(RanFile):
                     return OpenBranch(self._filename, line, f"`{text}` in line {line} has not run yet")
         return None
 
-    def _note_what_changes(self, names: Names) -> None:
+    def note_what_changes(self, calls: Sequence[ast.Call]) -> None:
+        """Note what the functions of this file change and count; *calls* are all that stand in functions that ran."""
+        self._changed = {name for function in self._codes for name in changed_in(function, calls)}
+        self._counted = {name for function in self._codes for name in counted_in(function)}
+
+    def _note_names(self, names: Names) -> None:
         own = {name for code in self._codes.values() for name in names.in_code(code)}
         self._container, self._has_identity_keys = NamesHere(names.anywhere, own), names.has_identity_keys
-        self._changing = {name for function in self._codes for name in changed_in(function, self.calls)}
-        self._changing |= {*names.anywhere, *own}
-        self._counted = {name for function in self._codes for name in counted_in(function)}
+        self._changing = {*self._changed, *names.anywhere, *own}
 
     def _is_shut(self, site: ast.AST) -> bool:
         """Return whether *site* stands behind a condition that was asked and cannot turn."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import CodeType
 
 _ADDING = frozenset({
     "append", "appendleft", "add", "insert", "extend", "extendleft", "update", "setdefault", "put", "put_nowait",
@@ -117,15 +116,11 @@ def asks_kind(test: ast.expr) -> bool:
     return isinstance(asked, ast.Call) and last_name(asked.func) in _ASKING_KIND
 
 
-def is_compiled_from(node: ast.AST, code: CodeType) -> bool:
-    """Return whether *code* was compiled from *node*."""
-    if isinstance(node, ast.Module):
-        return code.co_name == "<module>"
-    if not isinstance(node, FUNCTION_NODES):
-        return False
-    decorators = getattr(node, "decorator_list", [])
-    line = min([node.lineno, *(decorator.lineno for decorator in decorators)])
-    return code.co_firstlineno == line and code.co_name == getattr(node, "name", "<lambda>")
+def compiled_as(function: ast.AST) -> tuple[int, str]:
+    """Return the first line and the name of the code that *function*, one of `FUNCTION_NODES`, is compiled to."""
+    decorators = getattr(function, "decorator_list", [])
+    line = min([one.lineno for one in (function, *decorators)])
+    return line, getattr(function, "name", "<lambda>")
 
 
 def changed_in(function: ast.AST, calls: Sequence[ast.Call]) -> Iterator[str]:
@@ -177,14 +172,29 @@ def assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
         yield from zip(target.elts, values if is_paired else [node.value] * len(target.elts), strict=True)
 
 
-def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of *function* without those of the functions inside it."""
-    waiting = list(ast.iter_child_nodes(function))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, FUNCTION_NODES):
-            waiting += ast.iter_child_nodes(node)
+def parents_in(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    """Return the node above each node of *tree* but itself, in the order of `ast.walk`."""
+    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+
+_OWN_NODES = "leaklab_own_nodes"
+
+
+def own_nodes(function: ast.AST) -> Sequence[ast.AST]:
+    """Return the nodes of *function* without those of the functions inside it.
+
+    The function remembers them: each question about a container asks for them, and the trees are never changed.
+    """
+    found: list[ast.AST] | None = getattr(function, _OWN_NODES, None)
+    if found is None:
+        found, waiting = [], list(ast.iter_child_nodes(function))
+        while waiting:
+            node = waiting.pop()
+            found.append(node)
+            if not isinstance(node, FUNCTION_NODES):
+                waiting += ast.iter_child_nodes(node)
+        setattr(function, _OWN_NODES, found)
+    return found
 
 
 @dataclass(slots=True)

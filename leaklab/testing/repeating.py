@@ -21,6 +21,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.warnings import catch_warnings_for_item
 
+from leaklab.testing.bounded_caches import BoundedCaches
 from leaklab.testing.reports import hooks_replaced
 
 _OF_FIXTURES = ("_arg2node2fixturedefs", "_arg2nodeid2fixturedefs", "_arg2fixturedefs")  # the last before pytest 9
@@ -51,9 +52,13 @@ class Turns:
     Args:
         item: The test; a function, a method, a doctest. It has not been run yet.
         nextitem: What pytest runs next; None after the last test.
+
+    Attributes:
+        caches: Those that are emptied after each turn; None for none.
     """
 
     def __init__(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        self.caches: BoundedCaches | None = None
         self._item: Any = item
         self._nextitem = nextitem
         doctest = getattr(item, "dtest", None)
@@ -71,6 +76,8 @@ class Turns:
         """
         self._n_turns += 1
         ended = self._turn(self._twin)
+        if self.caches is not None:
+            self.caches.empty()
         if ended:
             msg = f"not repeatable: in run {self._n_turns} {ended}"
             raise NotRepeatableError(msg)

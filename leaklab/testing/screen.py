@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
+from leaklab.testing.bounded_caches import BoundedCaches
 
 _BATCHES = (3, 3, 6, 12, 24, 48, 96, 192, 192)
 """Runs between two counts. What leaks in every third run grows in the first batch already."""
@@ -30,6 +31,8 @@ _LAST = len(_BATCHES) - 1
 _STEADY = 0.8
 """What grows by at least this share of what it grew by in the batch before does not come to an end."""
 _FEW_RUNS = 12
+_BLOCK_BYTES = 128
+"""A block of Python's memory has no more, but for few."""
 _OBJECTS, _BLOCKS, _NATIVE, _DESCRIPTORS = range(4)
 _NOISE = {_OBJECTS: 0.1, _BLOCKS: 0.25, _NATIVE: 1024.0, _DESCRIPTORS: 0.1}
 """So much per run is nothing in a batch of many runs: tables of the interpreter fill up slowly."""
@@ -41,7 +44,7 @@ _forget_attributes: Callable[[], object] = getattr(
 )
 
 
-def leaves_something(run: Callable[[], object], seconds: float = math.inf) -> bool:
+def leaves_something(run: Callable[[], object], seconds: float = math.inf, caches: BoundedCaches | None = None) -> bool:
     """Run in growing batches; return False as soon as nothing has grown in one of them.
 
     What is counted: the objects that the collector lists, blocks of Python's memory (they show arrays of numpy, numbers
@@ -50,6 +53,7 @@ def leaves_something(run: Callable[[], object], seconds: float = math.inf) -> bo
     Args:
         run: Called without arguments.
         seconds: No batch begins that would probably take longer. What grows until then counts as left.
+        caches: Finds those that *run* fills, and shall empty; None where they must stay as they are.
     """
     collects = user_lets_collect()
     end = time.perf_counter() + seconds
@@ -58,13 +62,13 @@ def leaves_something(run: Callable[[], object], seconds: float = math.inf) -> bo
         # Older garbage is frozen with all else: to collect it would take longer than the runs of most tests.
         gc.freeze()
     try:
-        return _grows(run, collects=collects, end=end)
+        return _grows(run, collects=collects, end=end, caches=None if froze_before else caches)
     finally:
         if not froze_before:
             gc.unfreeze()
 
 
-def _grows(run: Callable[[], object], *, collects: bool, end: float) -> bool:
+def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: BoundedCaches | None) -> bool:
     # Made beforehand, and without objects of their own: these would be counted.
     levels, before, rates = (array("d", bytes(8 * len(_NOISE))) for _ in range(3))
     took = array("d", [0.0])
@@ -96,7 +100,20 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float) -> bool:
         is_clear = any(_rises_clearly(count, levels, before, done, rates) for count in _NOISE)
         for count in _NOISE:
             rates[count] = (levels[count] - before[count]) / done
+        if caches is not None and number in {_CLEAR - 1, _CLEAR}:
+            if number < _CLEAR:
+                caches.look()
+            elif caches.look_again(done, _bytes_between(before, levels)):
+                is_clear = False
+            run()  # what looking has made for the first time is let go by then
+            frozen = gc.get_freeze_count()
+            _read(levels, frozen, collects=collects)
     return True
+
+
+def _bytes_between(before: array[float], levels: array[float]) -> float:
+    blocks, native = (max(levels[count] - before[count], 0.0) for count in (_BLOCKS, _NATIVE))
+    return blocks * _BLOCK_BYTES + native
 
 
 def _run_batch(run: Callable[[], object], least: int, quick_seconds: float, took: array[float]) -> int:

@@ -22,7 +22,8 @@ from explain_builders import Link, Node, vertex_of, view_of
 import leaklab
 from leaklab.decide.growth import LOG_BYTES, is_log
 from leaklab.explain.autograd.retention import longest_graph
-from leaklab.explain.leaks.limits import FAR, Limit, gains_log_entries, known_limit
+from leaklab.explain.leaks.limits import FAR, Limit, known_limit
+from leaklab.explain.leaks.plain_data import gains_log_entries
 from leaklab.explain.leaks.sizes import GroupSizer, has_optimizer
 from leaklab.heap.saved.taking import take_heap
 from leaklab.measure.gauges import free_host_bytes

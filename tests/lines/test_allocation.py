@@ -14,7 +14,8 @@ import types
 import pytest
 import torch
 
-from leaklab.lines.allocation import N_FRAMES, Makers, StorageLines, innermost_and_asking, line_that_made, python_traces
+from leaklab.lines.allocation import Makers, StorageLines, innermost_and_asking, line_that_made
+from leaklab.runtime.python_traces import N_FRAMES, python_traces
 
 
 def whose(filename: str) -> bool:
@@ -121,7 +122,7 @@ def test_the_tensors_inside_a_new_entry_are_what_its_line_is_asked_of():
 # tracemalloc crashed the process in the first of these rounds.
 CHILD = """
 import ctypes, threading
-from leaklab.lines.allocation import python_traces
+from leaklab.runtime.python_traces import python_traces
 libc = ctypes.CDLL(None)
 work = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: None)
 is_over = threading.Event()

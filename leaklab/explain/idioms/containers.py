@@ -271,7 +271,7 @@ def _is_called_back(case: Case, store: Store) -> bool:
     return isinstance(own, FUNCTIONS) and any(
         isinstance(node, ast.Call) and any(name_of(arg) == own.name for arg in _given(node))
         for source in case.sources
-        for node in ast.walk(source.tree)
+        for node in source.nodes
     )
 
 
@@ -369,7 +369,7 @@ def _is_set_up(case: Case, holder: str) -> bool:
     name = last_name(holder)
     displays = (ast.ListComp, ast.SetComp, ast.DictComp)
     for source in case.sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Assign) or not any(name_of(target) == name for target in node.targets):
                 continue
             entries = node.value.keys if isinstance(node.value, ast.Dict) else getattr(node.value, "elts", [])
@@ -405,7 +405,7 @@ def _beside_another(case: Case, holder: str) -> Iterator[Proposal]:
     owner, _, name = holder.rpartition(".")
     emptied = re.compile(rf"((del )?)({re.escape(owner)}\.(\w+))(\.clear\(\)|\[:\])")
     for source in case.sources if owner else ():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             found = emptied.fullmatch(source.text_of(node)) if isinstance(node, (ast.Expr, ast.Delete)) else None
             is_one = found is not None and bool(found[1]) is (found[5] == "[:]")
             if found is not None and is_one and found[4] != name and isinstance(node, ast.stmt):

@@ -121,7 +121,7 @@ def saved_for_backward(case: Case) -> Iterator[Proposal]:
     attributes = {step.reference.removeprefix(".") for step in case.leak.path.steps}
     attributes |= {last_name(case.holder)}
     for source in case.sources:
-        for owner in (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)):
+        for owner in (node for node in source.nodes if isinstance(node, ast.ClassDef)):
             methods = {one.name: one for one in owner.body if isinstance(one, ast.FunctionDef)}
             passes = [methods[name] for name in ("forward", "backward") if name in methods]
             if len(passes) != len(("forward", "backward")) or "save_for_backward" in source.text_of(passes[0]):

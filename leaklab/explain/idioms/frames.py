@@ -149,7 +149,7 @@ def exception_as_text(case: Case) -> Iterator[Proposal]:
         return
     references = {step.reference for step in case.leak.path.steps}
     for source in case.sources:
-        for handler in (node for node in ast.walk(source.tree) if isinstance(node, ast.ExceptHandler)):
+        for handler in (node for node in source.nodes if isinstance(node, ast.ExceptHandler)):
             nodes = (node for node in ast.walk(handler) if isinstance(node, ast.expr))
             kept = [node for node in nodes if _is_kept(case, source, handler, node, references)]
             for node in kept if len(kept) == 1 else ():

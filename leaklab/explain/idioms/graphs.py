@@ -292,7 +292,7 @@ def cuts_training(case: Case, store: Store) -> bool:
 def adds_up_gradients(case: Case) -> bool:
     """Return whether the gradients of several runs add up: the code steps, or sets them to zero, in some runs only."""
     sources = {id(one): one for one in (case.cell, *(store.source for store in case.stores)) if one is not None}
-    conditions = (node for one in sources.values() for node in ast.walk(one.tree) if isinstance(node, ast.If))
+    conditions = (node for one in sources.values() for node in one.nodes if isinstance(node, ast.If))
     return any(_method(node) in _COUNTED for condition in conditions for node in ast.walk(condition))
 
 

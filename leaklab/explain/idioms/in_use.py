@@ -117,7 +117,7 @@ def _wait_to_be_taken(case: Case, expression: str) -> bool:
     """Return whether code takes the oldest entry out, one by one, and uses it: ``batch = pending.pop(0)``."""
     name = last_name(expression)
     for source in case.sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             is_first = node.func.attr == "pop" and [ast.unparse(one) for one in node.args] == ["0"]

@@ -141,7 +141,7 @@ def _is_known_here_only(case: Case, store: Store, node: ast.expr) -> bool:
     """Return whether no other function writes, or takes apart, a key of that dict."""
     name, function = last_name(store.container_text), store.source.function_of(node)
     for source in case.sources:
-        for one in ast.walk(source.tree):
+        for one in source.nodes:
             if not isinstance(one, (ast.Name, ast.Attribute)) or last_name(source.text_of(one)) != name:
                 continue
             if not isinstance(one.ctx, ast.Load) or source.function_of(one) is function:

@@ -114,7 +114,7 @@ def state_taken_out(case: Case) -> Iterator[Proposal]:
     if not case.holder.endswith(".state"):
         return
     for source in case.sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             optimizer = _optimizer_of(source, target)
             if not isinstance(node, ast.Assign) or target is None or not optimizer:

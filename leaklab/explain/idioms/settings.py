@@ -81,7 +81,7 @@ def _of_users_class(case: Case, statement: ast.Expr | ast.Assign) -> str:
     if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
         return ""
     for source in case.sources:
-        for owner in (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)):
+        for owner in (node for node in source.nodes if isinstance(node, ast.ClassDef)):
             methods = {one.name: one for one in owner.body if isinstance(one, ast.FunctionDef)}
             enters = methods.get("__enter__")
             if owner.name != name_of(call.func) or enters is None or "__exit__" not in methods:
@@ -130,7 +130,7 @@ def _attributes(case: Case) -> Iterator[_Written]:
     texts = (case.holder, *(step.reference for step in case.leak.path.steps))
     words = {name for text in texts for name in re.findall(r"[^\W\d]\w*", text)}
     for source in case.sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr not in words:
                 continue

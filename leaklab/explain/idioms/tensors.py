@@ -142,7 +142,7 @@ def wrapped_once(case: Case) -> Iterator[Proposal]:
     one before is no inside.
     """
     for source in case.sources if case.cell is not None else ():
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
                 continue
             function = source.function_of(node)
@@ -166,7 +166,7 @@ def _is_programs(place: ast.expr, function: ast.AST) -> bool:
 
 def _is_called_through(case: Case, link: str) -> bool:
     """Return whether code calls what is in the attribute *link*, or a method of that."""
-    calls = (node for source in case.sources for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+    calls = (node for source in case.sources for node in source.nodes if isinstance(node, ast.Call))
     inside = (node for call in calls for node in ast.walk(call.func) if isinstance(node, ast.Attribute))
     return any(node.attr == link for node in inside)
 

@@ -119,7 +119,7 @@ def _takers(entry: _Entry) -> Iterator[tuple[Function, ast.expr]]:
     """Yield the functions that take such an entry out, each with what it takes."""
     source, own = entry.store.source, entry.function
     owner = None if own is None else source.class_of(own)
-    for function in ast.walk(source.tree):
+    for function in source.nodes:
         if not isinstance(function, FUNCTIONS) or function is own or source.class_of(function) is not owner:
             continue
         if owner is None and source.function_of(function) is not None:
@@ -177,7 +177,7 @@ def looked_up_last(case: Case) -> Iterator[Proposal]:
 def _uses(case: Case, entry: _Entry) -> Iterator[tuple[SourceText, ast.expr]]:
     """Yield what uses the dict by name, but for what fills it and what makes it: the dict or what is asked of it."""
     for source in case.sources:
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
                 continue
             if last_name(source.text_of(node)) != entry.name:

@@ -52,7 +52,7 @@ def _loads(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     """Yield where the code around does anything with the container but fill it."""
     name, inside = last_name(store.container_text), {*ast.walk(store.statement)}
     for source in _sources(case, store):
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if not isinstance(node, (ast.Name, ast.Attribute)) or name_of(node) != name:
                 continue
             if isinstance(node.ctx, ast.Load) and not _is_filled(source, node, name) and node not in inside:
@@ -219,7 +219,7 @@ def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
         return
     inside, key = {*ast.walk(store.statement)}, ast.dump(container.slice)
     for source in _sources(case, store):
-        nodes = (node for node in ast.walk(source.tree) if isinstance(node, ast.Subscript) and node not in inside)
+        nodes = (node for node in source.nodes if isinstance(node, ast.Subscript) and node not in inside)
         yield from ((source, node) for node in nodes if ast.dump(node.slice) == key and isinstance(node.ctx, ast.Load))
 
 

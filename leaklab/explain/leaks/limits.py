@@ -1,4 +1,4 @@
-"""Recognise holders that limit themselves, and where they stop; tell plain data that a container gains from the rest.
+"""Recognise holders that limit themselves, and where they stop.
 
 They are a deque, an lru_cache, a queue, an array. The bound is read from the object: through the C descriptor of a
 built-in type, or from the instance's own attributes where the class that reads it there is a library's. A class of the
@@ -7,23 +7,19 @@ user's may call anything ``maxsize``. Plain data are numbers and messages in the
 
 from __future__ import annotations
 
-import array
 import collections
-import datetime as dt
-import decimal
 import dis
 import io
 import itertools
 import math
 import re
 import types
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from leaklab.explain.leaks.sizes import newest_entries
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.gauges import free_host_bytes
 from leaklab.runtime.addresses import is_own_dict
@@ -34,7 +30,6 @@ from leaklab.runtime.objects import (
     class_dict,
     has_base,
     inline_attribute,
-    is_tensor_type,
     loaded_type,
     mro_of,
     no_torch_functions,
@@ -243,6 +238,54 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class LimitedCache:
+    """A cache that drops entries beyond a limit.
+
+    Attributes:
+        owner: An ``lru_cache``, or an instance of a library's class.
+        container: What the entries are in; *owner* itself, or one of its attributes.
+        limit: Its limit.
+    """
+
+    owner: Any
+    container: Any
+    limit: Limit
+
+    @property
+    def address(self) -> int:
+        """The address of what the entries are in."""
+        return id(self.container)
+
+    def __len__(self) -> int:
+        return self.limit.n_now or 0
+
+    def clear(self) -> None:
+        """Empty it, by its own method where it has one: beside the container there may be links between entries."""
+        name = "cache_clear" if type(self.owner) is LRU_CACHE else "clear"
+        getattr(self.owner if callable(class_attribute(type(self.owner), name, None)) else self.container, name)()
+
+
+def limited_caches(things: Iterable[object]) -> list[LimitedCache]:
+    """Return those of *things* that are caches with a limit; what is a window, or waits for somebody, is none."""
+    named: dict[type, tuple[tuple[str, tuple[str, ...]], ...]] = {}
+    cachetools_cache = loaded_type("cachetools", "Cache")
+    caches = []
+    for thing in things:
+        kind = type(thing)
+        if kind not in named:
+            named[kind] = tuple(_named_limits(kind))
+        found = [*_own_limits(thing, named[kind])] if named[kind] else []
+        if kind is LRU_CACHE and (limit := known_limit([thing])) is not None:
+            found.append((thing, limit))
+        elif cachetools_cache is not None and has_base(kind, cachetools_cache):
+            inside = inline_attribute(thing, "_Cache__data")
+            limit = known_limit([thing, inside])
+            found += [] if limit is None else [(inside, replace(limit, n_now=safe_len(inside)))]
+        caches += [LimitedCache(thing, container, limit) for container, limit in found]
+    return caches
+
+
 def _by_code(thing: object, below: Sequence[object]) -> Limit | None:
     """Return the limit that the library class of *thing* keeps for entries in it, or in a container of its own.
 
@@ -251,14 +294,22 @@ def _by_code(thing: object, below: Sequence[object]) -> Limit | None:
     """
     if below and not _has_in_attributes(thing, below, 1):
         return None
-    now = safe_len(below[-1] if below else thing)
-    for name, others in _named_limits(type(thing)):
+    whose = below[-1] if below else thing
+    limits = _own_limits(thing, _named_limits(type(thing)))
+    return next((limit for container, limit in limits if container is whose), None)
+
+
+def _own_limits(thing: object, named: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[tuple[object, Limit]]:
+    """Yield what a limit of *thing*, *named* in its class, may be meant for: itself, and its attributes."""
+    for name, others in named:
         limit = _value_of(thing, name)
-        is_for_it = not below or any(_value_of(thing, other) is below[-1] for other in others)
-        if is_for_it and type(limit) is int and now is not None and limit > 0 and now <= 2 * limit:
-            words = f"{type_name(type(thing))}({name.strip('_')}={limit})"
-            return Limit(words, limit, is_meant=False, n_now=now, when_full="drops entries")
-    return None
+        if type(limit) is not int or limit <= 0:
+            continue
+        for container in (thing, *(_value_of(thing, other) for other in others)):
+            now = safe_len(container)
+            if now is not None and now <= 2 * limit:
+                words = f"{type_name(type(thing))}({name.strip('_')}={limit})"
+                yield container, Limit(words, limit, is_meant=False, n_now=now, when_full="drops entries")
 
 
 def _named_limits(kind: type) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -269,14 +320,15 @@ def _named_limits(kind: type) -> Iterator[tuple[str, tuple[str, ...]]]:
     for base in mro_of(kind):
         for function in list(class_dict(base).values()):
             code = function.__code__ if type(function) is types.FunctionType else None
-            if code is None or "len" not in code.co_names or origin_of(code.co_filename) is Origin.USER:
+            if code is None or "len" not in code.co_names:
                 continue
-            if _DROPS.intersection(code.co_names) or _deletes(code):
-                yield from ((name, code.co_names) for name in code.co_names if _LIMIT_NAME.search(name))
+            limits = [name for name in code.co_names if _LIMIT_NAME.search(name)]
+            drops = limits and (_DROPS.intersection(code.co_names) or _DELETES in code.co_code[::2])
+            if drops and origin_of(code.co_filename) is not Origin.USER:
+                yield from ((name, code.co_names) for name in limits)
 
 
-def _deletes(code: types.CodeType) -> bool:
-    return any(step.opname == "DELETE_SUBSCR" for step in dis.get_instructions(code))
+_DELETES = dis.opmap["DELETE_SUBSCR"]
 
 
 def _value_of(thing: object, name: str) -> Any:
@@ -322,79 +374,3 @@ def _most_sparse_bytes(tensor: Any) -> int | None:
     with no_torch_functions():
         n_entries = int(base.size(sparse_parts(tensor)[-1], 0))
         return int(base.numel(tensor)) * n_bytes // n_entries if n_entries else None
-
-
-_NUMBERS = (
-    int, float, complex, bool, type(None), decimal.Decimal, dt.datetime, dt.date, dt.timedelta,
-)  # fmt: skip
-_NUMBER_IDS = frozenset(map(id, _NUMBERS))
-_NUMPY_NUMBERS = (np.number, np.bool_, np.datetime64)
-_NUMBER_KINDS = "biufcmM"
-_MOST_IN_RECORD = 16
-_FEWEST_WORDS = 3
-"""A text with so many words is written for people: the message of an error, a line of a protocol; no name, no key."""
-_NUMBER = re.compile(r"[-+]?\d[\d.,eE+-]*%?")
-_LEAST_PER_LABEL = 4
-"""Texts that so many records share are labels (``"train"``), and take nothing of their own."""
-_dtype_of: Any = np.ndarray.__dict__["dtype"].__get__
-
-
-def gains_log_entries(thing: object, n_new: int) -> bool:
-    """Return whether the *n_new* newest entries of *thing* are numbers or records of them in the order they came in.
-
-    Those of a sequence are; those of a mapping where its keys are numbers that rise, or have one in their name. A
-    sequence may also gain messages, whole sentences: who keeps the text of an error instead of its traceback keeps a
-    log.
-    """
-    kind = type(thing)
-    if has_base(kind, array.array) or is_tensor_type(kind):
-        return True
-    if has_base(kind, np.ndarray):
-        return _dtype_of(thing).kind in _NUMBER_KINDS
-    entries = newest_entries(thing, n_new)
-    if has_base(kind, dict):
-        return _rise(entries[1::2][::-1]) and _are_numbers(entries[::2])
-    is_sequence = any(has_base(kind, base) for base in (list, tuple, collections.deque))
-    return is_sequence and _are_numbers([entry for entry in entries if not _is_message(entry)])
-
-
-def _is_message(entry: object) -> bool:
-    if type(entry) is not str:
-        return False
-    parts = [part.strip(".,:;") for part in entry.split()]
-    n_words = sum(map(str.isalpha, parts))
-    n_numbers = sum(_NUMBER.fullmatch(part) is not None for part in parts)  # of "step 12: loss 0.43"
-    return n_words >= _FEWEST_WORDS or (n_words + 1 == _FEWEST_WORDS and n_numbers > 0)
-
-
-def _rise(keys: Sequence[Any]) -> bool:
-    if all(type(key) is str for key in keys):  # "trial-7" is the name of a number
-        matches = [_NUMBERED.fullmatch(key) for key in keys]
-        if None in matches or len({match.group(1, 3) for match in matches if match is not None}) > 1:
-            return False
-        keys = [int(match[2]) for match in matches if match is not None]
-    return all(type(key) is int or type(key) is float for key in keys) and all(
-        a < b for a, b in itertools.pairwise(keys)
-    )
-
-
-_NUMBERED = re.compile(r"(\D*)(\d{1,18})(\D*)")
-
-
-def _are_numbers(entries: Sequence[object]) -> bool:
-    records = [entry for entry in entries if type(entry) is tuple]
-    labels: list[object] = []
-    for entry in entries:
-        parts = first_items(entry, _MOST_IN_RECORD + 1) if type(entry) is tuple else [entry]
-        texts = [part for part in parts if type(part) is str]
-        labels += texts
-        if len(parts) > _MOST_IN_RECORD or not all(map(_is_number, (part for part in parts if type(part) is not str))):
-            return False
-        if texts and len(texts) == len(parts):
-            return False
-    return not labels or len(set(labels)) * _LEAST_PER_LABEL <= len(records)
-
-
-def _is_number(thing: object) -> bool:
-    kind = type(thing)
-    return id(kind) in _NUMBER_IDS or any(has_base(kind, base) for base in _NUMPY_NUMBERS)
