@@ -60,13 +60,18 @@ _NO_MEMORY = (
 
 
 def explain(session: CheckSession) -> Explained:
-    """Look for the holders of what grows; where nothing does there is nothing to explain."""
+    """Look for the holders of what grows; where nothing does there is nothing to explain.
+
+    A loop that goes on does not wait for a word about what has stopped.
+    """
     none = (0,) * session.measurement.n_runs
     nothing = Explained(kept=session.measurement.cohorts.sizes(), tensors_kept=none, tensor_bytes_kept=none)
-    if session.judgement is None or not session.judgement.says_anything:
+    judgement = session.judgement
+    is_asked = judgement is not None and (judgement.growing if session.in_loop else judgement.says_anything)
+    if judgement is None or not is_asked:
         return _doubted(session, nothing)
     try:
-        return _doubted(session, explain_growth(session, session.judgement))
+        return _doubted(session, explain_growth(session, judgement))
     except MemoryError:
         return replace(nothing, open_questions=(_NO_MEMORY,))
 

@@ -106,6 +106,17 @@ def test_what_a_class_is_told_of_its_subclasses_ends_with_them():
     assert leak.holder == "classes"
 
 
+def test_the_table_of_subclasses_of_a_class_that_is_kept_by_one_of_them_ends_with_them():
+    classes = []
+
+    def run():
+        base = type("Base", (), {"__slots__": ("x",)})
+        classes.append(type("Made", (base,), {"data": np.zeros(N_BYTES // 8)}))
+
+    (leak,) = check(run, classes=classes).leaks
+    assert leak.holder == "classes"
+
+
 @pytest.mark.parametrize("is_kept", [False, True], ids=["by nobody", "in a list"])
 def test_what_waiting_threads_have_in_hand_ends_with_them(is_kept):
     frames, threads, stop = [], [], threading.Event()

@@ -50,7 +50,7 @@ def without_unseen_parts(view: HeapView, orphans: Sequence[int]) -> list[int]:
     locks = [vertex for vertex in orphans if n_threads and _is_lock_reference(view.objects[vertex])][:n_threads]
     in_hand = in_hand_of_threads(view)
     on_stacks = [vertex for vertex in orphans if n_threads and _is_method_of(view, view.objects[vertex], in_hand)]
-    of_classes = [vertex for vertex in orphans if _is_reference_to_leaked_class(view, view.objects[vertex])]
+    of_classes = [vertex for vertex in orphans if _is_for_leaked_class(view, view.objects[vertex])]
     storages = [vertex for vertex in orphans if _is_memory_of_leaked(view, view.objects[vertex])]
     parts = {*streams, *decoders, *locks, *on_stacks, *of_classes, *storages}
     return [vertex for vertex in orphans if vertex not in parts]
@@ -110,7 +110,12 @@ def _is_method_of(view: HeapView, thing: object, in_hand: npt.NDArray[np.bool_])
     return vertex >= 0 and bool(view.leaked[vertex] or in_hand[vertex]) and view.is_reached(vertex)
 
 
-def _is_reference_to_leaked_class(view: HeapView, thing: object) -> bool:
+def _is_for_leaked_class(view: HeapView, thing: object) -> bool:
+    """Return whether *thing* is a weak reference to a leaked class, or the dict in which its base has that one."""
+    if type(thing) is dict and thing:
+        key, thing = next(iter(thing.items()))
+        if type(thing) is weakref.ref and id(weakref.ref.__call__(thing)) != key:
+            return False
     referent = weakref.ref.__call__(thing) if type(thing) is weakref.ref else None
     if referent is None or not is_kind_of(referent, type):
         return False
