@@ -175,7 +175,7 @@ class Case:
         return Patch(self.program)
 
     def at_end_of_run(self, patch: Patch, *lines: str) -> None:
-        """Write *lines* where a run ends; before statements at its end that have nothing to do with what they name."""
+        """Write *lines* where a run ends: before what has nothing to do with what they name, or deletes it."""
         body = self.run_body
         if not body or self.cell is None:
             patch.is_possible = False
@@ -183,7 +183,9 @@ class Case:
             patch.before(self.cell, body[-1], lines)
         else:
             named = names_in("\n".join(lines))
-            last = next((one for one in reversed(body) if not self._is_apart(one, named)), body[-1])
+            last = next(
+                (one for one in reversed(body) if not (self._is_apart(one, named) or _deletes(one, named))), body[-1]
+            )
             patch.after(self.cell, last, lines)
 
     def _is_apart(self, statement: ast.stmt, named: frozenset[str]) -> bool:
@@ -325,6 +327,29 @@ class Case:
                 waiting += ast.iter_child_nodes(node)
         return found
 
+    def type_in_run(self, name: str) -> type | None:
+        """Return the class of what the run has in the variable *name*, which may be deleted by now; None if unknown."""
+        if name in self.program.namespace:
+            return type(self.program.namespace[name])
+        made = (node for one in self.run_body for node in ast.walk(one) if isinstance(node, ast.Assign))
+        calls = [
+            node.value
+            for node in made
+            if isinstance(node.value, ast.Call) and any(name_of(target) == name for target in node.targets)
+        ]
+        found: Any = evaluate(ast.unparse(calls[0].func), self.program.namespace) if len(calls) == 1 else None
+        return found if is_kind_of(found, type) else None
+
+    def keep_after_run(self, patch: Patch, name: str) -> None:
+        """Take the variable *name* out of the statements that delete it at the top of the run."""
+        for statement in self.run_body if self.cell is not None else ():
+            if isinstance(statement, ast.Delete) and _deletes(statement, frozenset({name})):
+                others = [ast.unparse(one) for one in statement.targets if name_of(one) != name]
+                if others:
+                    patch.replace(self.cell, statement, f"del {', '.join(others)}")  # type: ignore[arg-type]  # it has a body
+                else:
+                    patch.remove(self.cell, statement)  # type: ignore[arg-type]  # as above
+
     def fresh(self, name: str) -> str:
         """Return *name*, with a number behind it where the program has a variable of that name."""
         taken = {*self.program.namespace, *self.names_in_run()}
@@ -356,6 +381,11 @@ def _reaches_nothing(function: object, named: frozenset[str]) -> bool:
 def rounded(per_run: float) -> int:
     """Return a round number of entries, those of some runs, for a container that gets *per_run* in each."""
     return next((n for n in _ROUND if n >= _RUNS_KEPT * per_run), math.ceil(per_run))
+
+
+def _deletes(statement: ast.stmt, names: frozenset[str]) -> bool:
+    """Return whether *statement* deletes one of the variables *names*."""
+    return isinstance(statement, ast.Delete) and not names.isdisjoint(map(name_of, statement.targets))
 
 
 def _is_text(statement: ast.stmt) -> bool:

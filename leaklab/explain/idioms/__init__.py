@@ -34,16 +34,18 @@ from leaklab.explain.idioms.containers import container_growth, field_left_out, 
 from leaklab.explain.idioms.cycles import (
     added_once,
     cycle_garbage,
+    defined_once,
     gradients_forgotten,
     immortal_cycle,
     made_once,
     native,
+    packed_detached,
     saved_for_backward,
 )
 from leaklab.explain.idioms.frames import closure_kept, default_made_anew, exception_as_text, traceback_kept
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
 from leaklab.explain.idioms.in_use import dropped
-from leaklab.explain.idioms.inverses import run_entry_taken_out, taken_back
+from leaklab.explain.idioms.inverses import taken_back
 from leaklab.explain.idioms.keys import key_stays
 from leaklab.explain.idioms.lifetimes import (
     ended,
@@ -61,6 +63,7 @@ from leaklab.explain.idioms.models import (
     state_taken_out,
     table_of_module,
 )
+from leaklab.explain.idioms.own_entries import run_entry_taken_out
 from leaklab.explain.idioms.settings import chained_handler, left_again, put_back
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
 from leaklab.explain.idioms.ways_out import emptied_by_owner, looked_up_last, reached, way_out
@@ -92,20 +95,21 @@ _TAKEN_OUT = (
     field_left_out, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
-_STORED = (ended, library_calls, left_again, *_TAKEN_OUT, maybe_calls)
+_STORED = (ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
 """The same where it may have an end, or a library lets go of it."""
+_OF_CYCLES = (handles_removed, gradients_forgotten, saved_for_backward, packed_detached)
 
 IDIOMS: tuple[Idiom, ...] = (
     Idiom("descriptor-left", left_open, _STORED),
     Idiom("global-cache", left_in_modules, (one_name,)),
     Idiom("thread-or-worker-kept", left_running, _STORED),
     Idiom("notebook-history", notebook_history, (library_calls,)),
-    Idiom("immortal-cycle", immortal_cycle, (handles_removed, gradients_forgotten, saved_for_backward)),
+    Idiom("immortal-cycle", immortal_cycle, _OF_CYCLES),
     Idiom("deepcopy-kept", deepcopy_kept, _TAKEN_OUT),
-    Idiom("cycle-garbage", cycle_garbage, (handles_removed, gradients_forgotten, saved_for_backward)),
+    Idiom("cycle-garbage", cycle_garbage, _OF_CYCLES),
     Idiom("callback-registry", registered, (ended, left_again, handles_removed, taken_back, made_once)),
     Idiom("native", registered_outside, (left_again, taken_back, made_once)),
-    Idiom("native", native),
+    Idiom("native", native, (gradients_forgotten,)),
     Idiom("traceback-kept", traceback_kept, _TAKEN_OUT),
     Idiom("callback-registry", chained_handler, (put_back,)),
     Idiom("hook-left", hook_left, (handles_removed, left_again, taken_back)),
@@ -120,7 +124,9 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
     Idiom("global-cache", cached_results, (cache_bounded, results_emptied)),
     Idiom("closure-kept", closure_kept, (ended, default_made_anew, put_back, *_TAKEN_OUT)),
-    Idiom("graph-kept", graph_kept, (gradients_forgotten, graph_cut, newest_part, link_cut, *_TAKEN_OUT)),
+    Idiom(
+        "graph-kept", graph_kept, (gradients_forgotten, packed_detached, graph_cut, newest_part, link_cut, *_TAKEN_OUT)
+    ),
     Idiom("global-cache", global_cache, _STORED),
     Idiom("container-growth", container_growth, (gradients_forgotten, handles_removed, newest_part, *_STORED)),
     Idiom(
@@ -162,9 +168,10 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 CHANGES: tuple[Changes, ...] = (
     ended, library_calls, exception_as_text, left_again, handles_removed, cache_bounded, results_emptied,
-    gradients_forgotten, saved_for_backward, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut,
-    group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out,
-    looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, let_go, made_once, maybe_calls,
+    gradients_forgotten, saved_for_backward, packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once,
+    link_cut, group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached,
+    way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, let_go, made_once,
+    defined_once, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

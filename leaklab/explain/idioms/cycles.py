@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
+import types
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from leaklab.cure.case import Case, last_name
-from leaklab.cure.ends import end_of, is_of_run, receiver_of, statements
-from leaklab.cure.live import evaluate, has_method
+from leaklab.cure.case import Case, last_name, name_of
+from leaklab.cure.ends import definition_of, end_of, is_of_run, receiver_of, statements
+from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.counterparts import undoing
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
@@ -18,12 +20,15 @@ from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, is_gradient
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import NATIVE_CACHES
+from leaklab.lines.syntax import own_nodes
 from leaklab.model.paths import CycleCertainty
-from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type
+from leaklab.runtime.containers import entries_in
+from leaklab.runtime.objects import class_attribute, has_base, is_kind_of, is_tensor, loaded_type
 
 _MADE_ONCE = re.compile(r"(^|\.)(jit\.(trace|script)|torch\.compile|make_fx|CFUNCTYPE|load_inline)$")
 """What makes something that nothing takes back: it serves all runs."""
 _SHORT = range(4)
+_N_LAST = 4
 
 
 def cycle_garbage(e: Evidence) -> Advice | None:
@@ -151,12 +156,74 @@ def _put_on_ctx(source: SourceText, forward: ast.FunctionDef, attributes: set[st
     return ""
 
 
+def packed_detached(case: Case) -> Iterator[Proposal]:
+    """Yield how a pack hook (`torch.autograd.graph.saved_tensors_hooks`) hands the tensor on without its graph.
+
+    A result that an operation saves leads to the operation; torch itself saves it without, a hook does not know.
+    """
+    for place, call in _calls_of(case, "saved_tensors_hooks"):
+        hooks = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "pack_hook")]
+        found = _hook(case, place, hooks[0]) if hooks else None
+        if found is None:
+            continue
+        source, hook = found
+        name = hook.args.args[-1].arg if hook.args.args else ""
+        results = (
+            [hook.body]
+            if isinstance(hook, ast.Lambda)
+            else [node.value for node in own_nodes(hook) if isinstance(node, ast.Return) and node.value is not None]
+        )
+        patch = case.patch()
+        given = [one for result in results for one in _handed_on(result) if one.id == name]
+        for one in given:
+            patch.replace(source, one, f"{name}.detach()")
+        if given:
+            words = f"Pack `{name}.detach()`: a result that leads to its own graph keeps itself alive."
+            yield from case.proposal(words, patch)
+            return
+
+
+_Hook: TypeAlias = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _calls_of(case: Case, function: str) -> Iterator[tuple[SourceText, ast.Call]]:
+    for source in case.sources:
+        yield from (
+            (source, node) for node in source.nodes if isinstance(node, ast.Call) and name_of(node.func) == function
+        )
+
+
+def _hook(case: Case, source: SourceText, given: ast.expr) -> tuple[SourceText, _Hook] | None:
+    """Return the text of the function or method that *given* names."""
+    if isinstance(given, ast.Lambda):
+        return source, given
+    found = evaluate(ast.unparse(given), case.program.namespace)
+    if found is MISSING and isinstance(given, ast.Attribute):  # of an object that the run has let go of
+        kind = case.type_in_run(name_of(given.value))
+        found = MISSING if kind is None else class_attribute(kind, given.attr, MISSING)
+    function: Any = found.__func__ if type(found) is types.MethodType else found
+    definition = definition_of(case, function) if type(function) is types.FunctionType else None
+    of = None if definition is None else case.source(function.__code__.co_filename)
+    return None if of is None or definition is None else (of, definition)
+
+
+def _handed_on(result: ast.expr) -> Iterator[ast.Name]:
+    """Yield the variables that *result* is made of as they are: itself, or entries of a tuple, a list or a dict."""
+    if isinstance(result, ast.Name):
+        yield result
+    elif isinstance(result, (ast.Tuple, ast.List)):
+        yield from itertools.chain.from_iterable(map(_handed_on, result.elts))
+    elif isinstance(result, ast.Dict):
+        yield from itertools.chain.from_iterable(map(_handed_on, result.values))
+
+
 def gradients_forgotten(case: Case) -> Iterator[Proposal]:
     """Yield how gradients that carry a graph (``backward(create_graph=True)``), or that are sparse, are let go of.
 
     What earlier runs have added up goes with them, by intention: the gradients are others then.
     """
-    find = _sparse_forgotten if case.leak.unit == "bytes" else _gradients_forgotten
+    is_sparse = case.leak.unit == "bytes" and case.leak.cause != "native"
+    find = _sparse_forgotten if is_sparse else _gradients_forgotten
     yield from (replace(proposal, cuts_history=True) for proposal in find(case))
 
 
@@ -173,15 +240,20 @@ def _sparse_forgotten(case: Case) -> Iterator[Proposal]:
 
 def _gradients_forgotten(case: Case) -> Iterator[Proposal]:
     is_gradient = any(step.reference == ".grad" for step in case.leak.path.steps) or case.holder.endswith(".grad")
+    found = [*_module_forgotten(case)] if case.leak.cause in ("native", "immortal-cycle") else []
+    yield from found
+    if found or case.leak.cause == "native":
+        return
     if not (is_gradient or case.leak.cause in ("immortal-cycle", "graph-kept")):
         return
-    why = "with create_graph=True they refer to the graph, and the graph to them"
+    why = _WITH_GRAPH
     names = case.names_in_run() if any(map(_is_create_graph, case.run_body)) else set[str]()
     for source, statement in filter(lambda pair: _is_create_graph(pair[1]), case.statements):
         function = source.function_of(statement)
         nodes = list(ast.walk(function or statement))
         names |= {node.id for node in nodes if isinstance(node, ast.Name)}
-        local = {_grad_of(node) for node in nodes} - {"", *case.program.namespace}
+        inner = {name_of(part.target) for node in nodes for part in getattr(node, "generators", ())}
+        local = {_grad_of(node) for node in nodes} - {"", *inner, *case.program.namespace}
         patch = case.patch()
         if local and end_of(case, source, statement, patch, [f"{name}.grad = None" for name in sorted(local)]):
             yield from case.proposal(f"Set the gradients to None after use: {why}.", patch)
@@ -189,6 +261,39 @@ def _gradients_forgotten(case: Case) -> Iterator[Proposal]:
         line = _forgetting(name, case.program.namespace.get(name))
         if line:
             yield from case.at_start(f"Set the gradients to None before each run (`{line}`): {why}.", line)
+
+
+_WITH_GRAPH = "with create_graph=True they refer to the graph, and the graph to them"
+
+
+def _module_forgotten(case: Case) -> Iterator[Proposal]:
+    """Yield how the gradients of a module that each run makes anew are let go of, where they carry a graph.
+
+    Nothing in Python leads to them then: only native memory grows.
+    """
+    for source in case.sources:
+        for node in source.nodes:
+            if not isinstance(node, ast.stmt) or hasattr(node, "body") or not _is_create_graph(node):
+                continue
+            function = source.function_of(node)
+            body = case.run_body if is_of_run(case, source, node) else [] if function is None else [function]
+            nodes = [inner for one in body for inner in ast.walk(one)]
+            for name in sorted({name for inner in nodes if (name := _module_asked(case, inner))}):
+                patch = case.patch()
+                if end_of(case, source, node, patch, [f"{name}.zero_grad()"]):
+                    yield from case.proposal(f"Set the gradients of `{name}` to None after use: {_WITH_GRAPH}.", patch)
+                    return
+
+
+def _module_asked(case: Case, node: ast.AST) -> str:
+    """Return the variable whose ``parameters()`` are asked for, or that is given a new module; empty for other code."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters":
+        return name_of(node.func.value) if isinstance(node.func.value, ast.Name) else ""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call):
+        module, made = loaded_type("torch.nn", "Module"), evaluate(ast.unparse(node.value.func), case.program.namespace)
+        is_module = module is not None and is_kind_of(made, type) and has_base(made, module)
+        return node.targets[0].id if is_module else ""
+    return ""
 
 
 def _grad_of(node: ast.AST) -> str:
@@ -229,9 +334,33 @@ def made_once(case: Case) -> Iterator[Proposal]:
         if not (isinstance(statement.value, ast.Call) and _MADE_ONCE.search(source.text_of(statement.value.func))):
             continue
         name = statement.targets[0].id
-        words = f"Make `{name}` once, in the first run, and use it again."
-        yield from case.under(words, source, statement, f'if "{name}" not in globals():')
+        yield from _once(case, source, statement, name, "Make")
         return
+
+
+def defined_once(case: Case) -> Iterator[Proposal]:
+    """Yield how a class that every run defines, and that a library's table remembers, is defined by the first only."""
+    if case.program.function or case.cell is None:
+        return
+    kept = {thing.__name__ for thing in _classes_in(case.held)}
+    for statement in case.run_body:
+        if isinstance(statement, ast.ClassDef) and statement.name in kept:
+            yield from _once(case, case.cell, statement, statement.name, "Define")
+            return
+
+
+def _classes_in(held: Any) -> Iterator[type]:
+    """Yield the classes of the user's among the last keys and values of a dict, and in tuples of these."""
+    for pair in list(entries_in(held))[-_N_LAST:] if has_base(type(held), dict) else ():
+        for one in pair:
+            yield from (part for part in (one if type(one) is tuple else (one,)) if is_kind_of(part, type))
+
+
+def _once(case: Case, source: SourceText, statement: ast.stmt, name: str, verb: str) -> Iterator[Proposal]:
+    patch = case.patch()
+    patch.indent(source, [statement], f'if "{name}" not in globals():')
+    case.keep_after_run(patch, name)
+    yield from case.proposal(f"{verb} `{name}` once, in the first run, and use it again.", patch)
 
 
 def added_once(case: Case) -> Iterator[Proposal]:

@@ -43,8 +43,15 @@ from leaklab.explain.counterparts import (
 from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
 from leaklab.heap.source_lines import Origin, origin_of
-from leaklab.runtime.containers import items_in, keys_in, newest_items
-from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, module_dict, static_attribute, type_name
+from leaklab.runtime.containers import items_in, keys_in
+from leaklab.runtime.objects import (
+    has_base,
+    is_exactly,
+    is_kind_of,
+    module_dict,
+    static_attribute,
+    type_name,
+)
 
 _N_SETATTR = 3
 _N_NEWEST = 3
@@ -67,27 +74,6 @@ def taken_back(case: Case) -> Iterator[Proposal]:
         found = next(itertools.chain.from_iterable(way(case, source, statement, call) for way in ways), None)
         if found is not None:
             yield found
-
-
-def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
-    """Yield how what the run itself has made and named leaves a registry again that has no call for that.
-
-    That is a function, a bound method or an object that the live registry has among its entries.
-    """
-    held, takes = case.held, takes_one_out(type_name(type(case.held)))
-    if not takes or not case.is_variable or "._" in case.holder or not is_registry(case, case.holder):
-        return
-    newest = newest_items(held, _N_NEWEST) or items_in(held)
-    names = [name for name in case.bound_in_run() if name in case.program.namespace]
-    for name in names:
-        thing = case.program.namespace[name]
-        methods = [one for one in newest if type(one) is types.MethodType and one.__self__ is thing]
-        entry = name if any(one is thing for one in newest) else ""
-        entry = f"{name}.{methods[0].__func__.__name__}" if methods else entry
-        if entry:
-            line = f"{case.holder}.{takes}({entry})"
-            yield from case.at_end(_WORDS.format(line), line)
-            return
 
 
 def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Proposal]:

@@ -7,10 +7,11 @@ import itertools
 import re
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from leaklab.cure.case import Case, Store, last_name
+from leaklab.cure.case import Case, Store, last_name, name_of
 from leaklab.cure.ends import call_site, definition_of, end_of, kept_name, needs_nothing, receiver_of
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText, assigned
@@ -272,23 +273,51 @@ def _is_filled_by_hand(case: Case, owner: str, method: types.FunctionType) -> bo
 
 
 def _is_asked(case: Case, owner: str) -> bool:
-    """Return whether the run, or a function that the run calls, uses what a method or attribute of *owner* gives."""
+    """Return whether the run, or a function that the run calls, uses what a method or attribute of *owner* gives.
+
+    Or what *owner* gives when it is called itself, ``score(batch)``, and nothing else is read of it anywhere: a metric
+    that tells of each batch may be asked for the sum of all in another cell.
+    """
     name = last_name(owner)
+    is_called = False
     for source, node in _in_run_and_called(case):
-        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        is_attribute = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if not is_attribute and not isinstance(node, ast.Call):
             continue
-        is_owner = (
-            ast.unparse(node.value) == owner if source is case.cell else last_name(ast.unparse(node.value)) == name
-        )
+        place = ast.unparse(node.value if isinstance(node, ast.Attribute) else node.func)  # type: ignore[attr-defined]  # as asked
+        is_owner = place == owner if source is case.cell else last_name(place) == name
         statement = source.statement_of(node)
         if is_owner and (not isinstance(statement, ast.Expr) or _is_shown(statement)):
-            return True
-    return False
+            if is_attribute:
+                return True
+            is_called = True
+    trees = (*_cells(case), *(one.tree for one in case.sources)) if is_called else ()
+    return is_called and not any(_reads(tree, owner) for tree in trees)
+
+
+def _cells(case: Case) -> Iterator[ast.Module]:
+    """Yield the cells that the notebook has run so far, as far as they are Python."""
+    texts = case.program.namespace.get("In")
+    for text in texts if type(texts) is list else ():
+        with suppress(SyntaxError, ValueError):
+            yield ast.parse(text)
+
+
+def _reads(tree: ast.Module, owner: str) -> bool:
+    """Return whether *tree* asks *owner* for anything but to let go of what it has."""
+    return any(
+        isinstance(node, ast.Attribute) and ast.unparse(node.value) == owner and not lets_go(node.attr)
+        for node in ast.walk(tree)
+    )
 
 
 def _in_run_and_called(case: Case) -> Iterator[tuple[SourceText, ast.AST]]:
-    """Yield what stands in the run, and in the functions and methods that it calls by a name that is known."""
-    for node in (node for one in case.run_body for node in ast.walk(one) if case.cell is not None):
+    """Yield what stands in the run, and in the functions and methods that it calls by a name that is known.
+
+    What stands under a condition is left out: ``if step % 100 == 0: report()`` asks for what all steps have added.
+    """
+    nodes = (node for one in case.run_body for node in ast.walk(one) if case.cell is not None)
+    for node in (one for one in nodes if not _is_conditional(case.cell, one)):  # type: ignore[arg-type]  # as asked
         yield case.cell, node  # type: ignore[misc]  # there is no body without
         called = evaluate(ast.unparse(node.func), case.program.namespace) if isinstance(node, ast.Call) else MISSING
         function: Any = called.__func__ if type(called) is types.MethodType else called
@@ -296,6 +325,16 @@ def _in_run_and_called(case: Case) -> Iterator[tuple[SourceText, ast.AST]]:
         source = case.source(function.__code__.co_filename) if definition is not None else None
         if definition is not None and source is not None:
             yield from ((source, inner) for one in definition.body for inner in ast.walk(one))
+
+
+def _is_conditional(source: SourceText, node: ast.AST) -> bool:
+    """Return whether *node* stands in a branch."""
+    below = node
+    for above in source.above(node):
+        if isinstance(above, (ast.If, ast.IfExp)) and below is not above.test:
+            return True
+        below = above
+    return False
 
 
 def _is_shown(statement: ast.Expr) -> bool:
@@ -306,8 +345,10 @@ def _empties(method: Function, name: str) -> bool:
     """Return whether *method* empties the attribute *name* of its object, or puts an empty one in its place."""
     for node in ast.walk(method):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "clear":
-            if _is_own(method, node.func.value, name):
+            if _is_own(method, node.func.value, name) or _is_any_own(method, node.func.value, "getattr"):
                 return True
+        elif isinstance(node, ast.Call) and _is_any_own(method, node, "setattr"):
+            return True
         elif isinstance(node, ast.Assign):
             pairs = list(itertools.chain.from_iterable(assigned(target, node.value) for target in node.targets))
             if any(_is_own(method, target, name) and _is_empty(value) for target, value in pairs):
@@ -322,6 +363,18 @@ def _empties(method: Function, name: str) -> bool:
 def _is_own(method: Function, node: ast.expr, name: str) -> bool:
     is_attribute = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.value, ast.Name)
     return is_attribute and ast.unparse(node).partition(".")[0] == receiver_of(method)
+
+
+def _is_any_own(method: Function, node: ast.expr, function: str) -> bool:
+    """Return whether *node* calls *function* for the attributes of the object whose names a loop goes through."""
+    if not isinstance(node, ast.Call) or name_of(node.func) != function or len(node.args) < _OWNER_AND_NAME:
+        return False
+    loops = (one for one in ast.walk(method) if isinstance(one, ast.For) and node in ast.walk(one))
+    named = {part.id for loop in loops for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
+    return name_of(node.args[0]) == receiver_of(method) and name_of(node.args[1]) in named
+
+
+_OWNER_AND_NAME = 2
 
 
 def _is_empty(value: ast.expr) -> bool:

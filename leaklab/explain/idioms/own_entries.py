@@ -1,0 +1,87 @@
+"""What a run itself has made and named is taken out again of the registry that keeps it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from leaklab.cure.case import Case
+from leaklab.cure.live import evaluate
+from leaklab.cure.source import Proposal
+from leaklab.explain.counterparts import takes_one_out
+from leaklab.explain.idioms.in_use import is_registry
+from leaklab.explain.leaks.ownership import is_users_kind
+from leaklab.runtime.containers import entries_in, items_in, newest_items
+from leaklab.runtime.objects import class_attribute, has_base, inline_attributes, is_kind_of, type_name
+
+_N_NEWEST = 3
+_WORDS = "Take it out again when the run ends: `{}`."
+
+
+def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
+    """Yield how what the run itself has made and named leaves a registry again that has no call for that.
+
+    That is a function, a bound method or an object that the live registry has among its entries; or an instance of a
+    library's class that notes all its instances: ``Neuron.instances.remove(neuron)``.
+    """
+    held, takes = case.held, takes_one_out(type_name(type(case.held)))
+    if not case.is_variable or "._" in case.holder:
+        return
+    if _notes_instances(case):
+        yield from _instance_taken_out(case, held, takes)
+        return
+    if not takes or not is_registry(case, case.holder):
+        return
+    newest = newest_items(held, _N_NEWEST) or items_in(held)
+    names = [name for name in case.bound_in_run() if name in case.program.namespace]
+    for name in names:
+        thing = case.program.namespace[name]
+        methods = [one for one in newest if type(one) is types.MethodType and one.__self__ is thing]
+        entry = name if any(one is thing for one in newest) else ""
+        entry = f"{name}.{methods[0].__func__.__name__}" if methods else entry
+        if entry:
+            line = f"{case.holder}.{takes}({entry})"
+            yield from case.at_end(_WORDS.format(line), line)
+            return
+
+
+def _newest_values(held: Any) -> list[Any]:
+    if has_base(type(held), dict):
+        return [value for _key, value in list(entries_in(held))[-_N_NEWEST:]]
+    return newest_items(held, _N_NEWEST) or items_in(held)
+
+
+def _notes_instances(case: Case) -> bool:
+    """Return whether the holder is an attribute of a library's class, and what is in it are its instances."""
+    place, _dot, _name = case.holder.rpartition(".")
+    owner = evaluate(place, case.program.namespace)
+    if not is_kind_of(owner, type) or is_users_kind(owner):
+        return False
+    found = _newest_values(case.held)
+    return bool(found) and all(is_kind_of(one, owner) for one in found)
+
+
+def _instance_taken_out(case: Case, held: Any, takes: str) -> Iterator[Proposal]:
+    kinds = {type(one) for one in _newest_values(held)}
+    for name in sorted(case.bound_in_run()):
+        kind = case.type_in_run(name)
+        if kind not in kinds or class_attribute(kind, "__eq__", None) is not object.__eq__:
+            continue
+        line = f"{case.holder}.{takes}({name})"
+        if has_base(type(held), dict):
+            key = _own_key(held, kind)
+            line = f"{case.holder}.pop({name}.{key}, None)" if key else ""
+        elif not takes:
+            return
+        if line:
+            yield from case.at_end(_WORDS.format(line), line)
+            return
+
+
+def _own_key(held: Any, kind: type) -> str:
+    """Return the attribute by which the instances of *kind* are found in *held*; empty if there is none."""
+    pairs = [(key, value) for key, value in list(entries_in(held))[-_N_NEWEST:] if type(value) is kind]
+    names = [{name for name, one in inline_attributes(value) if one is key} for key, value in pairs]
+    public = {name for name in set.intersection(*names) if not name.startswith("_")} if names else set[str]()
+    return min(public, default="")
