@@ -99,6 +99,30 @@ CAUSES = {
         "for _ in range(3):\n    curve.update(torch.rand(200))\nscore = curve.compute()",
         "curve.preds", "tensor-kept", "self.preds.append", "curve.reset()", per_run=3.0,
     ),
+    "a metric that is called, and empties what it has by name": Leaking(
+        "import torch\nclass Score:\n    def __init__(self):\n        self.states, self.preds = ['preds'], []\n"
+        "    def __call__(self, preds):\n        self.preds.append(preds)\n        return preds.mean()\n"
+        "    def reset(self):\n        for name in self.states:\n            getattr(self, name).clear()\n"
+        "score = Score()",
+        "value = score(torch.rand(600)).item()",
+        "score.preds", "tensor-kept", "self.preds.append", "score.reset()",
+    ),
+    "a pack hook that hands on what it is given": Leaking(
+        "import torch\nx = torch.randn(600, requires_grad=True)\nclass Store:\n    def pack(self, tensor):\n"
+        "        return (tensor.device, tensor)\n    def unpack(self, packed):\n        return packed[1]",
+        "store = Store()\n"
+        "with torch.autograd.graph.saved_tensors_hooks(store.pack, store.unpack):\n    y = x.exp()\n"
+        "value = y.sum().item()\ndel y, store",
+        "torch.Tensor.grad_fn -> saved for backward as 'result'[1]", "immortal-cycle", "",
+        "        return (tensor.device, tensor.detach())", makes="x.exp()",
+    ),
+    "a class of the cell that a library's table remembers": Leaking(
+        "import torch.distributions as D",
+        "class Own(D.Normal):\n    rows = [0] * 2000\n"
+        "kl = D.kl_divergence(Own(0.0, 1.0), D.Normal(0.0, 2.0)).item()\ndel Own, kl",
+        "torch.distributions.kl._KL_MEMOIZE", "global-cache", "", 'if "Own" not in globals():',
+        root="module 'torch.distributions.kl'",
+    ),
     "a handler of a library that can be flushed": Leaking(
         "import logging, logging.handlers\nlogger = logging.getLogger('leaklab.tests.flush')\n"
         "handler = logging.handlers.BufferingHandler(100_000)\nlogger.addHandler(handler)",

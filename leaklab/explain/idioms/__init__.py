@@ -40,6 +40,7 @@ from leaklab.explain.idioms.cycles import (
     made_once,
     native,
     packed_detached,
+    reused,
     saved_for_backward,
 )
 from leaklab.explain.idioms.frames import closure_kept, default_made_anew, exception_as_text, traceback_kept
@@ -112,7 +113,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("native", native, (gradients_forgotten,)),
     Idiom("traceback-kept", traceback_kept, _TAKEN_OUT),
     Idiom("callback-registry", chained_handler, (put_back,)),
-    Idiom("hook-left", hook_left, (handles_removed, left_again, taken_back)),
+    Idiom("hook-left", hook_left, (handles_removed, left_again, taken_back, reused)),
     Idiom("autograd-ctx", autograd_ctx, _TAKEN_OUT),
     Idiom("thread-or-worker-kept", thread_kept, _STORED),
     Idiom("optimizer-state", optimizer_state, (library_calls, wrapped_once, group_taken_out, state_taken_out, let_go)),
@@ -171,7 +172,7 @@ CHANGES: tuple[Changes, ...] = (
     gradients_forgotten, saved_for_backward, packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once,
     link_cut, group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached,
     way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, let_go, made_once,
-    defined_once, maybe_calls,
+    defined_once, reused, maybe_calls,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

@@ -19,6 +19,7 @@ from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, is_gradient
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
 from leaklab.explain.leaks.evidence import Evidence
+from leaklab.explain.leaks.ownership import is_users_kind
 from leaklab.heap.known_holders import NATIVE_CACHES
 from leaklab.lines.syntax import own_nodes
 from leaklab.model.paths import CycleCertainty
@@ -336,6 +337,29 @@ def made_once(case: Case) -> Iterator[Proposal]:
         name = statement.targets[0].id
         yield from _once(case, source, statement, name, "Make")
         return
+
+
+def reused(case: Case) -> Iterator[Proposal]:
+    """Yield how an object of a library that each run makes of the same things, and that registers itself, is made once.
+
+    Its class is not the user's, and has no way to take back what it has registered: ``cam = GradCAM(model, layer)``.
+    """
+    of_run = case.bound_in_run()
+    for source, statement in statements(case):
+        if source.filename != case.program.checked or case.program.function or statement not in case.run_body:
+            continue
+        call = statement.value if isinstance(statement, ast.Assign) else None
+        if not isinstance(call, ast.Call) or not isinstance(statement.targets[0], ast.Name):  # type: ignore[attr-defined]  # as asked
+            continue
+        kind = evaluate(source.text_of(call.func), case.program.namespace)
+        given = [node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one)]
+        is_same = not any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given)
+        if is_kind_of(kind, type) and not is_users_kind(kind) and is_same:
+            yield from _once(case, source, statement, statement.targets[0].id, "Make")  # type: ignore[attr-defined]  # as asked
+            return
+
+
+_MADE_ANEW = (ast.Call, ast.Lambda, ast.ListComp, ast.List, ast.Dict, ast.Set, ast.Await)
 
 
 def defined_once(case: Case) -> Iterator[Proposal]:
