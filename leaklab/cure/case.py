@@ -340,15 +340,9 @@ class Case:
         found: Any = evaluate(ast.unparse(calls[0].func), self.program.namespace) if len(calls) == 1 else None
         return found if is_kind_of(found, type) else None
 
-    def keep_after_run(self, patch: Patch, name: str) -> None:
-        """Take the variable *name* out of the statements that delete it at the top of the run."""
-        for statement in self.run_body if self.cell is not None else ():
-            if isinstance(statement, ast.Delete) and _deletes(statement, frozenset({name})):
-                others = [ast.unparse(one) for one in statement.targets if name_of(one) != name]
-                if others:
-                    patch.replace(self.cell, statement, f"del {', '.join(others)}")  # type: ignore[arg-type]  # it has a body
-                else:
-                    patch.remove(self.cell, statement)  # type: ignore[arg-type]  # as above
+    def is_deleted_in_run(self, name: str) -> bool:
+        """Return whether the run deletes its variable *name*."""
+        return any(_deletes(statement, frozenset({name})) for statement in self.run_body)
 
     def fresh(self, name: str) -> str:
         """Return *name*, with a number behind it where the program has a variable of that name."""

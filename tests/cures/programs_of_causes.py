@@ -120,7 +120,7 @@ CAUSES = {
         "import torch.distributions as D",
         "class Own(D.Normal):\n    rows = [0] * 2000\n"
         "kl = D.kl_divergence(Own(0.0, 1.0), D.Normal(0.0, 2.0)).item()\ndel Own, kl",
-        "torch.distributions.kl._KL_MEMOIZE", "global-cache", "", 'if "Own" not in globals():',
+        "torch.distributions.kl._KL_MEMOIZE", "global-cache", "", 'if "_Own" not in globals():',
         root="module 'torch.distributions.kl'",
     ),
     "a handler of a library that can be flushed": Leaking(

@@ -96,7 +96,7 @@ CURED = {
     "an object that leaves its hook": (
         f"from of_library import Tracer\n{MODEL}",
         "trace = Tracer(model, model[0])\nvalue = trace(x)\ndel trace, value",
-        'if "trace" not in globals():\n    trace = Tracer(model, model[0])\nvalue = trace(x)\ndel value',
+        'if "_trace" not in globals():\n    trace = Tracer(model, model[0])\n    _trace = trace\ntrace = _trace',
     ),
     "a metric that is called": (
         "import torch\nfrom of_library import Score\nscore = Score()", "value = score(torch.rand(4096)).item()",
@@ -123,6 +123,8 @@ def test_the_run_takes_back_what_a_library_has_noted(library, notebook, name):
     setup, cell, written = CURED[name]
     notebook.run(setup)
     report = notebook.check(cell, "--cure -n 16 -t 120", cures=True)
+    assert report.leaks, report
+    assert report.leaks[0].cures, report
     best = report.leaks[0].cures[0]
     assert best.outcome is CureOutcome.CURED, report.leaks[0].cures
     text = f"{setup}\n{cell}"
@@ -133,11 +135,11 @@ def test_the_run_takes_back_what_a_library_has_noted(library, notebook, name):
 
 
 def test_a_metric_that_is_asked_in_another_cell_is_not_emptied_in_each_run(library, notebook):
-    notebook.run("import torch\nfrom of_library import Score\nscore = Score()")
-    notebook.run("def at_the_end_of_the_epoch():\n    return score.compute()")
+    notebook.run("import torch\nfrom of_library import Score\nepoch = Score()")
+    notebook.run("def at_the_end_of_the_epoch():\n    return epoch.compute()")
     report = notebook.check(
-        "value = score(torch.rand(4096)).item()\nif value < 0:\n    print(at_the_end_of_the_epoch())",
+        "value = epoch(torch.rand(4096)).item()\nif value < 0:\n    print(at_the_end_of_the_epoch())",
         "--cure -n 16 -t 120", cures=True,
     )  # fmt: skip
     changed = [change.after for leak in report.leaks for cure in leak.cures for change in cure.changes]
-    assert not any("score.reset()" in text for text in changed), changed
+    assert not any("epoch.reset()" in text for text in changed), changed

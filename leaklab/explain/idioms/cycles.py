@@ -381,9 +381,14 @@ def _classes_in(held: Any) -> Iterator[type]:
 
 
 def _once(case: Case, source: SourceText, statement: ast.stmt, name: str, verb: str) -> Iterator[Proposal]:
+    """Yield how *statement*, which makes *name*, is for the first run; what the run deletes is kept by another name."""
     patch = case.patch()
-    patch.indent(source, [statement], f'if "{name}" not in globals():')
-    case.keep_after_run(patch, name)
+    if case.is_deleted_in_run(name):
+        kept = case.fresh(f"_{name}")
+        patch.indent(source, [statement], f'if "{kept}" not in globals():')
+        patch.after(source, statement, [f"    {kept} = {name}", f"{name} = {kept}"])
+    else:
+        patch.indent(source, [statement], f'if "{name}" not in globals():')
     yield from case.proposal(f"{verb} `{name}` once, in the first run, and use it again.", patch)
 
 
