@@ -354,9 +354,15 @@ def reused(case: Case) -> Iterator[Proposal]:
         kind = evaluate(source.text_of(call.func), case.program.namespace)
         given = [node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one)]
         is_same = not any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given)
-        if is_kind_of(kind, type) and not is_users_kind(kind) and is_same:
+        if is_kind_of(kind, type) and not is_users_kind(kind) and is_same and not _is_trained(kind):
             yield from _once(case, source, statement, statement.targets[0].id, "Make")  # type: ignore[attr-defined]  # as asked
             return
+
+
+def _is_trained(kind: type) -> bool:
+    """Return whether objects of *kind* learn: a run that makes one anew begins from the start, by intention."""
+    bases = (loaded_type("torch.nn", "Module"), loaded_type("torch.optim", "Optimizer"))
+    return any(base is not None and has_base(kind, base) for base in bases)
 
 
 _MADE_ANEW = (ast.Call, ast.Lambda, ast.ListComp, ast.List, ast.Dict, ast.Set, ast.Await)
