@@ -31,6 +31,8 @@ _LAST = len(_BATCHES) - 1
 _STEADY = 0.8
 """What grows by at least this share of what it grew by in the batch before does not come to an end."""
 _FEW_RUNS = 12
+_BATCHES_TO_SETTLE = 2
+"""After a look at the caches the second batch may tell that nothing grows."""
 _BLOCK_BYTES = 128
 """A block of Python's memory has no more, but for few."""
 _OBJECTS, _BLOCKS, _NATIVE, _DESCRIPTORS = range(4)
@@ -73,12 +75,14 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: Bou
     levels, before, rates = (array("d", bytes(8 * len(_NOISE))) for _ in range(3))
     took = array("d", [0.0])
     is_clear = False
+    unsettled = 0
     batches = enumerate(_BATCHES)
     _read(levels, 0, collects=collects)  # what reading makes for the first time stays
     run()
     frozen = gc.get_freeze_count()  # it walks through them all, as often as it is asked
     _read(levels, frozen, collects=collects)
-    for number, n_runs in batches:
+    for number, most in batches:
+        n_runs = min(most, _FEW_RUNS) if unsettled else most
         is_cheap = n_runs * took[0] < _CHEAP_SECONDS
         is_enough = number >= _MOST_DEAR or (number >= _CLEAR and is_clear)
         if (
@@ -90,12 +94,16 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: Bou
         before[:] = levels
         done = _run_batch(run, n_runs, _QUICK_SECONDS if number == 0 else 0.0, took)
         _read(levels, frozen, collects=collects)
-        if not any(_rises(count, levels, before, done) for count in _NOISE):
-            return False
-        levels[_OBJECTS] -= frozen
-        frozen = gc.get_freeze_count()
-        levels[_OBJECTS] += frozen  # what takes the place of an old object is no more than that one
-        if not any(_rises(count, levels, before, done) for count in _NOISE):
+        rises = any(_rises(count, levels, before, done) for count in _NOISE)
+        if rises:
+            levels[_OBJECTS] -= frozen
+            frozen = gc.get_freeze_count()
+            levels[_OBJECTS] += frozen  # what takes the place of an old object is no more than that one
+            rises = any(_rises(count, levels, before, done) for count in _NOISE)
+        unsettled = max(unsettled - 1, 0)
+        if not rises and unsettled:  # what was let go of since the caches were looked at may hide as much that stays
+            continue
+        if not rises:
             return False
         is_clear = any(_rises_clearly(count, levels, before, done, rates) for count in _NOISE)
         for count in _NOISE:
@@ -105,7 +113,8 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: Bou
                 caches.look()
             elif caches.look_again(done, _bytes_between(before, levels)):
                 is_clear = False
-            run()  # what looking has made for the first time is let go by then
+            unsettled = _BATCHES_TO_SETTLE
+            run()
             frozen = gc.get_freeze_count()
             _read(levels, frozen, collects=collects)
     return True

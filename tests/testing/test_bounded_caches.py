@@ -95,6 +95,31 @@ def test_the_users_own_and_what_is_too_large_when_it_is_full_stay_as_they_are(wh
     assert n_runs > MOST
 
 
+class Disturbing(BoundedCaches):
+    """What is made for a look, and let go of in the runs behind it, as much as what these leave."""
+
+    def __init__(self):
+        super().__init__()
+        self.ballast = []
+
+    def look(self):
+        super().look()
+        self.ballast += [[number] for number in range(40)]
+
+
+def test_what_is_let_go_of_after_a_look_hides_nothing():
+    caches = Disturbing()
+
+    def turn():
+        log.append([0])
+        del caches.ballast[-3:]
+
+    try:
+        assert leaves_something(turn, 60.0, caches)
+    finally:
+        log.clear()
+
+
 SUITE = """
 import functools
 import itertools
