@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,6 +15,7 @@ import numpy as np
 from leaklab.check.findings import Explained, Finding
 from leaklab.explain.leaks.groups import in_hand_of_threads
 from leaklab.heap.known_holders import known_holder
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Status, Step
 from leaklab.model.check import CHILDREN, DESCRIPTORS
@@ -215,8 +217,16 @@ def library_note(leak: Leak) -> str:
 
 def is_worth_showing(leak: Leak, rate: float) -> bool:
     """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
-    user_side = leak.path.root in USER_SIDE or leak.path.root.startswith("running function")
+    root = leak.path.root
+    user_side = root in USER_SIDE or root.startswith("running function") or _is_users_module(root)
     return user_side or leak.unit in (DESCRIPTORS, CHILDREN) or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
+
+
+def _is_users_module(root: str) -> bool:
+    """Return whether *root*, the words of a path's begin, is a module of the user's own."""
+    name = re.fullmatch(r"module '(.+)'", root)
+    file = None if name is None else getattr(sys.modules.get(name[1]), "__file__", None)
+    return type(file) is str and origin_of(file) is Origin.USER
 
 
 def drop_covered_bounds(bounded: Sequence[Leak], leaks: Sequence[Leak]) -> tuple[Leak, ...]:

@@ -20,6 +20,7 @@ from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,
     asks_data,
+    asks_for_attribute,
     asks_kind,
     changed_in,
     counted_in,
@@ -410,7 +411,7 @@ class _RunFile(RanFile):
 
     def _may_turn(self, test: ast.expr, *, past_body: bool) -> bool:
         """Return whether *test* may come out differently later: not if nothing that runs changes what it asks for."""
-        if self._asks_for_new_key(test):
+        if self._asks_for_new_key(test) or asks_for_attribute(test):
             return False
         if is_missing(test, past_body=past_body):
             return is_from_iterator(test, self._function_of(test) or self._tree)

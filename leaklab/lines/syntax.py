@@ -80,6 +80,12 @@ def counted_in(function: ast.AST) -> Iterator[str]:
             yield last_name(node.target.value if isinstance(node.target, ast.Subscript) else node.target)
 
 
+def asks_for_attribute(test: ast.expr) -> bool:
+    """Return whether *test* asks if something has an attribute yet: once there, it stays there."""
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
+    return isinstance(asked, ast.Call) and isinstance(asked.func, ast.Name) and asked.func.id == "hasattr"
+
+
 def keeps_record(branch: ast.If | ast.IfExp) -> bool:
     """Return whether *branch* is taken for a value that beats all before it: nothing in the code bounds how often."""
     test = branch.test

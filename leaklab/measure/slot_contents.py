@@ -69,7 +69,7 @@ def _is_regular(data: bytes) -> bool:
 
 def _is_even(numbers: npt.NDArray[Any]) -> bool:
     steps = numbers[1:] - numbers[:-1]
-    return bool((steps == steps[0]).all())
+    return bool((steps == steps[:1]).all())  # of one number there is no step
 
 
 def _read_bytes(data: bytes | bytearray) -> Content:

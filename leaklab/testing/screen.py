@@ -92,7 +92,7 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: Bou
         ):
             return True
         before[:] = levels
-        done = _run_batch(run, n_runs, _QUICK_SECONDS if number == 0 else 0.0, took)
+        done = _run_batch(run, n_runs, _QUICK_SECONDS, took)
         _read(levels, frozen, collects=collects)
         rises = any(_rises(count, levels, before, done) for count in _NOISE)
         if rises:

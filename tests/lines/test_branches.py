@@ -50,6 +50,15 @@ GOES_ON = {
             add()
             add(False)
     """,
+    "an attribute that is made by the first run": """
+        import types
+        state = types.SimpleNamespace()
+        def run():
+            if not hasattr(state, "kept"):
+                state.kept = []
+            state.kept.append(1)
+        run()
+    """,
     "a condition on the data": """
         import types
         kept, batches = [], [types.SimpleNamespace(mean=lambda: 5)]
