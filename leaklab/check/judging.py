@@ -42,7 +42,6 @@ rise by chance as well, where their last paces differ too much."""
 _PACES, _UNEVEN = 3, 2.0
 
 _GROWING = (Outcome.LEAK, Outcome.INCONCLUSIVE)
-_PLAIN_RATE = 0.5
 
 
 T = TypeVar("T")
@@ -208,11 +207,6 @@ class Judgement:
             if hits and len(kept) - hits[-1] > max((later - run for run, later in pairwise(hits)), default=1):
                 return True
         return False
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether something is certain to leak in every second run, or more often."""
-        return any(growth.outcome is Outcome.LEAK and growth.rate >= _PLAIN_RATE for growth in self.all_growths())
 
     @property
     def is_certain(self) -> bool:

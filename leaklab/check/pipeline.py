@@ -269,8 +269,8 @@ def _look_early(session: CheckSession, phases: int) -> None:
     """
     judgement, measurement = session.judgement, session.measurement
     if session.loop is not None:
-        is_plain = phases > 1 or (judgement is not None and judgement.is_plain)  # else the next phase tells more
-        is_wanted = session.loop.tells_after(phases) and is_plain and not session.failure
+        is_certain = phases > 1 or (judgement is not None and judgement.is_certain)  # else the next phase tells more
+        is_wanted = session.loop.tells_after(phases) and is_certain and not session.failure
     else:
         is_slow = session.run_seconds > SLOW_SECONDS or session.cost_of_run > FOLLOWED_SECONDS / DEFAULT_RUNS
         is_first = measurement.checkpoints[-2].after_run < SURE_RUNS <= measurement.n_runs
