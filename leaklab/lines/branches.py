@@ -85,9 +85,9 @@ class BranchWatch:
         self._seen: dict[bytes, bytearray] = {}  # by number of the function and whom it ran for, a byte an instruction
         self._numbers: dict[CodeType, int] = {}
         self._known: dict[int, int] = {}  # the numbers by address: a code object is hashed anew each time it is asked
-        self._next: list[bytes] = []  # this and the following by number
-        self._left = array("q")
-        self._n_apart = array("q")
+        self._next: dict[int, bytes] = {}  # this and the following by number
+        self._left: dict[int, int] = {}
+        self._n_apart: dict[int, int] = {}
         self._users: dict[str, bool] = {}
 
     def watch_too(self, filenames: Collection[str]) -> None:
@@ -99,7 +99,7 @@ class BranchWatch:
         """Watch this thread from here on, unless somebody else traces it."""
         if not HAS_POSITIONS or sys.gettrace() is not None:
             return
-        self._left[:] = array("q", [_MOST_EVENTS]) * len(self._left)
+        self._left.update(dict.fromkeys(self._left, _MOST_EVENTS))
         sys.settrace(self._on_call)
 
     def __exit__(self, *_error: object) -> None:
@@ -123,9 +123,7 @@ class BranchWatch:
             if number >= _MOST_FUNCTIONS:
                 return None
             self._numbers[code] = self._known[id(code)] = number
-            self._next.append(_branches_of(code))
-            self._left.append(_MOST_EVENTS)
-            self._n_apart.append(0)
+            self._next[number], self._left[number], self._n_apart[number] = _branches_of(code), _MOST_EVENTS, 0
         if self._left[number] <= 0:
             return None
         key = array("q", (number, *_whom(frame))).tobytes()
@@ -157,7 +155,7 @@ class _FrameWatch:
 
     __slots__ = ("_last", "_left", "_next", "_number", "_seen")
 
-    def __init__(self, seen: bytearray, after: bytes, left: array[int], number: int) -> None:
+    def __init__(self, seen: bytearray, after: bytes, left: dict[int, int], number: int) -> None:
         self._seen, self._next, self._last, self._left, self._number = seen, after, -1, left, number
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> _FrameWatch | None:
