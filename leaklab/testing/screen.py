@@ -19,7 +19,7 @@ from leaklab.testing.bounded_caches import BoundedCaches
 _BATCHES = (3, 3, 6, 12, 24, 48, 96, 192, 192)
 """Runs between two counts. What leaks in every third run grows in the first batch already."""
 _QUICK_SECONDS, _MOST_QUICK_RUNS = 0.03, 9
-"""The first batch may have more runs while they take no longer: what leaks in half of the runs, at random, shows."""
+"""A short batch has more runs while they take no longer: what leaks in half of the runs, at random, shows."""
 _CLEAR = 3
 """So many batches may tell that a test leaks: further ones are for what becomes less, and for what is small."""
 _CHEAP_SECONDS = 1.0

@@ -32,15 +32,11 @@ from leaklab.explain.idioms.callbacks import (
 )
 from leaklab.explain.idioms.containers import container_growth, field_left_out, let_go
 from leaklab.explain.idioms.cycles import (
-    added_once,
     cycle_garbage,
-    defined_once,
     gradients_forgotten,
     immortal_cycle,
-    made_once,
     native,
     packed_detached,
-    reused,
     saved_for_backward,
 )
 from leaklab.explain.idioms.frames import closure_kept, default_made_anew, exception_as_text, traceback_kept
@@ -64,6 +60,7 @@ from leaklab.explain.idioms.models import (
     state_taken_out,
     table_of_module,
 )
+from leaklab.explain.idioms.once import added_once, defined_once, made_once, reused
 from leaklab.explain.idioms.own_entries import run_entry_taken_out
 from leaklab.explain.idioms.settings import chained_handler, left_again, put_back
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once

@@ -42,6 +42,7 @@ from leaklab.explain.counterparts import (
 )
 from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
+from leaklab.explain.idioms.own_entries import TAKE_OUT
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import (
@@ -54,10 +55,8 @@ from leaklab.runtime.objects import (
 )
 
 _N_SETATTR = 3
-_N_NEWEST = 3
 _N_KEYS, _KEYS = 2, (str, int, bytes)
 """Among so many arguments of a registration its key is looked for."""
-_WORDS = "Take it out again when the run ends: `{}`."
 
 
 def taken_back(case: Case) -> Iterator[Proposal]:
@@ -100,7 +99,7 @@ def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Ite
 
 def _at_end(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, *lines: str) -> Iterator[Proposal]:
     if end_of(case, source, statement, patch, list(lines)):
-        yield from case.proposal(_WORDS.format(lines[-1]), patch)
+        yield from case.proposal(TAKE_OUT.format(lines[-1]), patch)
 
 
 def _drawn_anew(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
@@ -201,7 +200,7 @@ def _by_counterpart(
         shared = _parameters(owner, undo)[n_args:]
         args += [f"{word.arg}={source.text_of(word.value)}" for word in call.keywords if word.arg in shared]
     lines = [f"{place}.{undo}({', '.join(args)})"]
-    words = _WORDS.format(lines[0])
+    words = TAKE_OUT.format(lines[0])
     if undo == "removeHandler" and re.fullmatch(r"[\w.]+", args[0]):
         lines.append(f"{args[0]}.close()")
     if end_of(case, source, statement, patch, lines):

@@ -16,7 +16,7 @@ from leaklab.runtime.containers import entries_in, items_in, newest_items
 from leaklab.runtime.objects import class_attribute, has_base, inline_attributes, is_kind_of, type_name
 
 _N_NEWEST = 3
-_WORDS = "Take it out again when the run ends: `{}`."
+TAKE_OUT = "Take it out again when the run ends: `{}`."
 
 
 def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
@@ -33,7 +33,7 @@ def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
         return
     if not takes or not is_registry(case, case.holder):
         return
-    newest = newest_items(held, _N_NEWEST) or items_in(held)
+    newest = _newest_values(held)
     names = [name for name in case.bound_in_run() if name in case.program.namespace]
     for name in names:
         thing = case.program.namespace[name]
@@ -42,7 +42,7 @@ def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
         entry = f"{name}.{methods[0].__func__.__name__}" if methods else entry
         if entry:
             line = f"{case.holder}.{takes}({entry})"
-            yield from case.at_end(_WORDS.format(line), line)
+            yield from case.at_end(TAKE_OUT.format(line), line)
             return
 
 
@@ -75,7 +75,7 @@ def _instance_taken_out(case: Case, held: Any, takes: str) -> Iterator[Proposal]
         elif not takes:
             return
         if line:
-            yield from case.at_end(_WORDS.format(line), line)
+            yield from case.at_end(TAKE_OUT.format(line), line)
             return
 
 

@@ -281,18 +281,22 @@ def _is_asked(case: Case, owner: str) -> bool:
     name = last_name(owner)
     is_called = False
     for source, node in _in_run_and_called(case):
-        is_attribute = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-        if not is_attribute and not isinstance(node, ast.Call):
-            continue
-        place = ast.unparse(node.value if isinstance(node, ast.Attribute) else node.func)  # type: ignore[attr-defined]  # as asked
-        is_owner = place == owner if source is case.cell else last_name(place) == name
         statement = source.statement_of(node)
-        if is_owner and (not isinstance(statement, ast.Expr) or _is_shown(statement)):
-            if is_attribute:
+        if isinstance(statement, ast.Expr) and not _is_shown(statement):
+            continue
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            if _is_owner(case, source, node.value, owner, name):
                 return True
-            is_called = True
+        elif isinstance(node, ast.Call):
+            is_called |= _is_owner(case, source, node.func, owner, name)
     trees = (*_cells(case), *(one.tree for one in case.sources)) if is_called else ()
     return is_called and not any(_reads(tree, owner) for tree in trees)
+
+
+def _is_owner(case: Case, source: SourceText, node: ast.expr, owner: str, name: str) -> bool:
+    """Return whether *node* stands for *owner*: in a function that the run calls by its last *name*."""
+    written = ast.unparse(node)
+    return written == owner if source is case.cell else last_name(written) == name
 
 
 def _cells(case: Case) -> Iterator[ast.Module]:
