@@ -25,9 +25,10 @@ from leaklab.measure.checkpoint import whole_heap
 from leaklab.model import RootPath
 from leaklab.model.alive import HeapOverview, LiveGraph, WhyAliveRecord
 from leaklab.reports.alive import WhyAlive
-from leaklab.runtime.addresses import Addresses, addresses_of, get_referents
+from leaklab.runtime.addresses import Addresses, addresses_of
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import type_name, words_if_shared
+from leaklab.runtime.referents import get_referents
 from leaklab.text import shorten
 from leaklab.version import environment
 

@@ -21,9 +21,10 @@ from leaklab.heap.nodes import MIN_DATA_BYTES
 from leaklab.heap.view import NO_BIRTHS
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.reports.found import FoundObjects
-from leaklab.runtime.addresses import addresses_of, contents_of
+from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import type_name
+from leaklab.runtime.referents import contents_of
 from leaklab.text import shorten
 from leaklab.version import environment
 

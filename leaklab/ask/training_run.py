@@ -25,9 +25,10 @@ from leaklab.measure.gauges import accelerator_bytes, peak_accelerator_bytes, pe
 from leaklab.measure.measurement import choose_baseline
 from leaklab.model.process import MemoryLevels, Survivor, TrainingRunRecord
 from leaklab.reports.training_run import TrainingRun, run_text
-from leaklab.runtime.addresses import Addresses, addresses_of, get_referents, kinds_of, types_at
+from leaklab.runtime.addresses import Addresses, addresses_of, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, gc_paused, user_has_frozen
 from leaklab.runtime.objects import has_base, is_tensor_type, loaded_type
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import storage_bytes
 from leaklab.text import printable
 

@@ -39,7 +39,6 @@ from leaklab.heap.view import BASELINE, Births, HeapView
 from leaklab.lines.open_branches import OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
-from leaklab.runtime.addresses import contents_of
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import (
     class_attribute,
@@ -50,6 +49,7 @@ from leaklab.runtime.objects import (
     no_torch_functions,
     type_name,
 )
+from leaklab.runtime.referents import contents_of
 from leaklab.runtime.sizes import storages_remembered
 from leaklab.text import unit_words
 

@@ -24,9 +24,10 @@ from leaklab.measure.measurement import Measurement
 from leaklab.model import ContainerGrowth, Leak, ObjectGrowth, Outcome, StatementGrowth, TensorGrowth
 from leaklab.model.check import MemoryShare
 from leaklab.model.stacks import StackFrame
-from leaklab.runtime.addresses import Ints, is_own_dict
+from leaklab.runtime.addresses import Ints
 from leaklab.runtime.containers import items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import class_attribute, has_base, is_tensor, loaded_type
+from leaklab.runtime.referents import is_own_dict
 
 _ENOUGH_RUNS = f"more runs (-n {MOST_OF_CACHES + 1})"
 

@@ -28,7 +28,6 @@ from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
-from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
 from leaklab.runtime.autograd_graph import gradient_of
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
@@ -43,6 +42,7 @@ from leaklab.runtime.objects import (
     type_name,
 )
 from leaklab.runtime.ours import is_history_name, is_machinery
+from leaklab.runtime.referents import contents_of, get_referents, is_own_dict
 from leaklab.runtime.sizes import node_bytes
 
 MAX_ROWS = 200

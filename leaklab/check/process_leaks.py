@@ -36,7 +36,6 @@ from leaklab.lines.arrival import ArrivalLines
 from leaklab.measure.measurement import Measurement
 from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, SHARED_MEMORY, Counted, descriptor_limit
 from leaklab.model import Leak, Outcome, RootPath
-from leaklab.runtime.addresses import get_referents, is_own_dict
 from leaklab.runtime.containers import entries_in
 from leaklab.runtime.objects import (
     HEAP_TYPE,
@@ -49,6 +48,7 @@ from leaklab.runtime.objects import (
     no_torch_functions,
     type_name,
 )
+from leaklab.runtime.referents import get_referents, is_own_dict
 from leaklab.text import format_bytes, unit_words
 
 _UNTRACKED = tuple(vars(select)[name] for name in ("epoll", "kqueue") if name in vars(select))

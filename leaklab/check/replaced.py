@@ -31,7 +31,6 @@ from leaklab.explain.leaks.groups import LeakAddress, address_of_growth
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model import Leak, Outcome
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import (
     has_base,
     is_exactly,
@@ -42,6 +41,7 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import base_of, is_leaf, owned_bytes, shallow_bytes, storages_of
 from leaklab.text import format_bytes, unit_words
 

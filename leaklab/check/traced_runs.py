@@ -21,10 +21,11 @@ from leaklab.lines.allocation import Made
 from leaklab.lines.change import Unseen, Watchpoint, replaced_whole, watchpoint
 from leaklab.lines.cycle import CycleShape, CycleStep, shown_referents
 from leaklab.measure.measurement import Measurement
-from leaklab.runtime.addresses import addresses_of, get_referents
+from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.containers import first_items, values_in
 from leaklab.runtime.objects import is_kind_of, loaded_type, type_name
+from leaklab.runtime.referents import get_referents
 
 _MAX_POINTS = 32
 _N_LINKS = 3

@@ -9,7 +9,6 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import EMPTY, entries_in, items_in, newest_items, newest_pairs, values_in
 from leaklab.runtime.objects import (
     LRU_CACHE,
@@ -22,6 +21,7 @@ from leaklab.runtime.objects import (
     module_dict,
     static_attribute,
 )
+from leaklab.runtime.referents import get_referents
 
 _FUNCTION_KINDS = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodDescriptorType,

@@ -17,18 +17,10 @@ import numpy as np
 
 from leaklab.heap.roots import is_shell_type, local_variables, running_frames
 from leaklab.heap.shortest_paths import Start
-from leaklab.runtime.addresses import (
-    BATCH_OBJECTS,
-    N_PLACES,
-    Addresses,
-    Ints,
-    addresses_of,
-    is_own_dict,
-    places_of,
-    referents_of,
-)
+from leaklab.runtime.addresses import N_PLACES, Addresses, Ints, addresses_of, places_of
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions
 from leaklab.runtime.ours import is_own_kind
+from leaklab.runtime.referents import BATCH_OBJECTS, is_own_dict, referents_of
 
 _MOST_PASSED = 20_000
 """Where more objects than this lead to the one asked about, the graph of the heap is cheaper."""

@@ -19,14 +19,7 @@ import numpy as np
 from leaklab.heap.index import ReferencePass
 from leaklab.heap.roots import local_variables, places_in_code, running_frames
 from leaklab.model.check import UNFOLLOWED_NODES
-from leaklab.runtime.addresses import (
-    BATCH_OBJECTS,
-    AddressTable,
-    addresses_of,
-    get_referents,
-    kinds_of,
-    referents_of,
-)
+from leaklab.runtime.addresses import AddressTable, addresses_of, kinds_of
 from leaklab.runtime.autograd_graph import (
     MAX_WRAPPED_NODES,
     PACK_HOOK,
@@ -42,6 +35,7 @@ from leaklab.runtime.autograd_graph import (
 )
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.objects import is_exactly, is_tensor_type
+from leaklab.runtime.referents import BATCH_OBJECTS, get_referents, referents_of
 from leaklab.runtime.sizes import shallow_bytes
 
 if TYPE_CHECKING:

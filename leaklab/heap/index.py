@@ -16,21 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.runtime.addresses import (
-    BATCH_OBJECTS,
     N_PLACES,
     AddressTable,
     JoinedTable,
     KindTable,
     addresses_of,
-    dict_pointers,
     kinds_of,
     picked,
     places_of,
-    referents_of,
     types_at,
-    words_at,
 )
 from leaklab.runtime.gc_control import gc_paused
+from leaklab.runtime.referents import BATCH_OBJECTS, dict_pointers, referents_of, words_at
 from leaklab.runtime.sparse_graphs import csr_array
 
 if TYPE_CHECKING:

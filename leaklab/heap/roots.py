@@ -23,7 +23,6 @@ import numpy as np
 from leaklab.heap.shortest_paths import Start
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.registries import REGISTRIES
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import CONTEXT_HERE
 from leaklab.runtime.objects import (
     HEAP_TYPE,
@@ -37,6 +36,7 @@ from leaklab.runtime.objects import (
     type_name,
 )
 from leaklab.runtime.ours import HISTORY_HOMES, IMPORT_NAMES, SHELL_NAMES, is_history_name
+from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.runtime.addresses import BATCH_OBJECTS, addresses_of, get_referents, kinds_of, types_at
+from leaklab.runtime.addresses import addresses_of, kinds_of, types_at
 from leaklab.runtime.containers import keys_in, values_in
 from leaklab.runtime.objects import flags_of, has_base, loaded_type, loaded_variables
+from leaklab.runtime.referents import BATCH_OBJECTS, get_referents
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 if TYPE_CHECKING:

@@ -28,10 +28,11 @@ import numpy as np
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import Whose, line_in_code, line_of_frame
 from leaklab.measure.measurement import Measurement
-from leaklab.runtime.addresses import addresses_of, get_referents
+from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.autograd_graph import GraphWalk
 from leaklab.runtime.objects import is_exactly, is_tensor, loaded_type, loaded_variables
 from leaklab.runtime.python_traces import N_FRAMES, Places, stack_of
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import shallow_bytes, storages_of
 
 _COPIERS = frozenset({copy.deepcopy.__code__.co_filename})

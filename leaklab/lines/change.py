@@ -25,9 +25,9 @@ from typing import Any
 
 from leaklab.lines.arrival import ArrivalLines, Line
 from leaklab.measure.checkpoint import measure_of
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import CONTEXT_NODES, EMPTY, entries_in, item_at, items_in, newest_items, newest_pairs
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, loaded_type
+from leaklab.runtime.referents import get_referents
 
 Token = tuple[int, ...]
 """Differs from the one before if something was added, removed or replaced. An object is known by its address."""

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 from leaklab.lines.allocation import asking_line
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import LineWatch, Whose
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import values_in
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.objects import is_exactly, is_tensor, loaded_type, safe_len, type_name
+from leaklab.runtime.referents import get_referents
 
 _ENOUGH = 4
 """So many cycles of one shape are watched to their end in a run: the others are closed by the same lines."""

@@ -20,8 +20,8 @@ from IPython.core import history
 
 from leaklab.check.ranking import BOOKKEEPING_BYTES
 from leaklab.explain.leaks.ownership import is_users_kind
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import has_base, is_exactly, loaded_variables
+from leaklab.runtime.referents import get_referents
 
 _HistoryOutput: Any = getattr(history, "HistoryOutput", None)
 _MAX_LOOKED_AT = 2_000

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from leaklab.measure.registries import entry_counts
 from leaklab.measure.slots import Slots, find_slots
-from leaklab.runtime.addresses import Addresses, Ints, KindTable, addresses_of, get_referents, kinds_of, positions_of
+from leaklab.runtime.addresses import Addresses, Ints, KindTable, addresses_of, kinds_of, positions_of
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
 from leaklab.runtime.objects import SIZED_BASES, has_base, is_tensor_type, length_function
+from leaklab.runtime.referents import get_referents
 
 _FIXED = (tuple, frozenset, str, bytes)  # their length never changes: nothing to follow
 _BLOCK = 1 << 16

@@ -17,9 +17,10 @@ from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.checkpoint import measure_of
 from leaklab.measure.gauges import accelerator_levels, rss_bytes
 from leaklab.model.loop import Levels
-from leaklab.runtime.addresses import KindTable, addresses_of, get_referents, kinds_of
+from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of
 from leaklab.runtime.gc_control import gc_paused, user_has_frozen
 from leaklab.runtime.objects import is_tensor_type
+from leaklab.runtime.referents import get_referents
 
 N_KEPT = 256
 """So many samples fit; when they are there, the distance that samples keep from each other doubles."""

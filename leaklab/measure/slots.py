@@ -24,25 +24,22 @@ import numpy.typing as npt
 
 from leaklab.measure.slot_contents import LEAST_LENGTHS, MIN_BYTES, MIN_ENTRIES, Content, reader_of
 from leaklab.runtime.addresses import (
-    BATCH_OBJECTS,
     N_PLACES,
     Addresses,
     AddressTable,
     Ints,
     KindTable,
     addresses_of,
-    get_referents,
-    is_own_dict,
     kinds_of,
     picked,
     places_of,
     positions_of,
-    referents_of,
     types_at,
 )
 from leaklab.runtime.autograd_graph import gradient_of, version_of
 from leaklab.runtime.containers import CONTEXT_NODES
 from leaklab.runtime.objects import has_base, is_exactly, is_tensor_type, no_torch_functions
+from leaklab.runtime.referents import BATCH_OBJECTS, get_referents, is_own_dict, referents_of
 from leaklab.runtime.sizes import sparse_bytes
 
 _CONSTANT = frozenset((id(str), id(bytes)))

@@ -20,10 +20,11 @@ from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.checkpoint import heap_objects
 from leaklab.measure.slot_contents import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
-from leaklab.runtime.addresses import KindTable, get_referents, kinds_of, types_at
+from leaklab.runtime.addresses import KindTable, kinds_of, types_at
 from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen
 from leaklab.runtime.objects import array_words, has_base, loaded_type, mro_of, no_torch_functions, type_name
 from leaklab.runtime.ours import is_machinery, parts_of_records
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import shallow_bytes, storage_bytes, storages_of
 
 _UNKNOWN = (RuntimeError, TypeError, ValueError, AttributeError)

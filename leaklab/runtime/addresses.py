@@ -12,18 +12,15 @@ address space. An array like that is an object of the heap itself, and whoever m
 from __future__ import annotations
 
 import ctypes
-import gc
 import operator
-import sys
-import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base, module_dict, type_name
+from leaklab.runtime.objects import type_name
 
 Addresses = npt.NDArray[np.int64]
 
@@ -31,11 +28,6 @@ _ALIGNMENT_BITS = 4  # objects lie at multiples of 16
 N_PLACES = 1 << 16
 """So many places has a table that is looked up by some bits of an address."""
 _ITEMS_OFFSET = 3 * ctypes.sizeof(ctypes.c_void_p)  # after the reference count, the type and the size
-
-_WORD: Final = ctypes.sizeof(ctypes.c_void_p)
-# Python 3.11 to 3.14, with the interpreter lock and without it.
-_MANAGED_OFFSETS: Final = (-3 * _WORD, -_WORD)
-_dict_offset_of = type.__dict__["__dictoffset__"].__get__
 
 
 def _read_items(objects: list[object]) -> Addresses:
@@ -252,132 +244,6 @@ def _homes_of(chunks: Ints, n_addresses: int) -> Ints | None:
             homes[lowest] = np.arange(len(chunks)) * _SLOTS_PER_CHUNK
             return homes
     return None
-
-
-BATCH_OBJECTS = 8_000
-"""How many objects to ask for their references at once: what is made of so many stays in the processor's caches, and
-takes a fifth less time than fifty thousand at once."""
-
-
-def is_unsafe_to_ask(thing: object) -> bool:
-    """Return whether *thing* reports objects that are dead already: the module ``_asyncio`` of Python 3.12.
-
-    It reports the finished iterators that it keeps to be used again (``module_traverse`` in ``_asynciomodule.c``).
-    Their reference count is zero: whoever holds one for a moment frees it a second time, and the next collection never
-    ends.
-    """
-    if type(thing) is not types.ModuleType:
-        return False
-    definition = _definition_of(thing)
-    return bool(definition) and ctypes.c_char_p.from_address(definition + _DEFINED_NAME_OFFSET).value == b"_asyncio"
-
-
-_definition_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyModule_GetDef", ctypes.pythonapi))
-_DEFINED_NAME_OFFSET = 5 * _WORD  # of `m_name` in PyModuleDef: an object's header and three words lie before it
-_FEW = 32  # one by one up to here, through an array of types beyond
-
-
-def _safe_referents(*things: object) -> list[object]:
-    """As `gc.get_referents`; of a module that reports dead objects only the dict."""
-    asked = list(things)
-    places: Iterable[int] = range(len(asked))
-    if len(asked) > _FEW:
-        places = np.flatnonzero(kinds_of(asked) == id(types.ModuleType)).tolist()
-    for place in places:
-        if is_unsafe_to_ask(asked[place]):
-            asked[place] = [module_dict(asked[place])]
-    return gc.get_referents(*asked)
-
-
-get_referents: Callable[..., list[Any]] = _safe_referents if sys.version_info[:2] == (3, 12) else gc.get_referents
-"""What the arguments refer to, in order: the only way in which leaklab asks ``gc.get_referents``."""
-
-
-def referents_of(objects: list[object]) -> tuple[list[object], Ints, Ints]:
-    """Ask the collector for the references of many objects at once.
-
-    Returns:
-        What the objects refer to, the addresses of that, and for each the position in *objects* of who refers to it.
-        A marker that is no object of the heap stands after the references of each object; its owner means nothing.
-    """
-    marker = object()
-    separator = [marker]
-    asked: list[object] = [separator] * (2 * len(objects))
-    asked[::2] = objects
-    referents = get_referents(*asked)
-    addresses = addresses_of(referents)
-    return referents, addresses, np.cumsum(addresses == id(marker), dtype=np.int32)
-
-
-class _Probe:
-    """Instances of this show where CPython keeps the pointer to an instance's ``__dict__``.
-
-    An instance keeps its attributes without a dict until somebody reads ``__dict__``; from then on they lie one object
-    further away. Which dict is an instance's own is read from that very place: a dict that is an attribute,
-    ``self.cache``, is referred to by the instance just the same, and is none.
-    """
-
-    def __init__(self) -> None:
-        self.attribute: dict[str, int] = {}
-
-
-def word_at(address: int) -> int:
-    """Return the machine word at *address*, 0 for a null pointer."""
-    return ctypes.c_void_p.from_address(address).value or 0
-
-
-def words_at(addresses: Addresses) -> Addresses:
-    """Return the machine word at each address, as `word_at`, three times faster."""
-    return np.fromiter(map(_value_of, map(ctypes.c_ssize_t.from_address, addresses.tolist())), np.int64, len(addresses))
-
-
-_value_of = operator.attrgetter("value")
-
-
-def _managed_offset() -> int:
-    """Return where the pointer to a dict that the interpreter manages lies, from the instance; 0 if unknown."""
-    opened, closed = _Probe(), _Probe()
-    own = id(vars(opened))
-    for offset in _MANAGED_OFFSETS if flags_of(_Probe) & MANAGED_DICT else ():
-        if word_at(id(opened) + offset) == own and word_at(id(closed) + offset) != id(closed.attribute):
-            return offset
-    return 0
-
-
-_MANAGED_OFFSET: Final = _managed_offset()
-
-
-def is_own_dict(thing: object, child: object) -> bool:
-    """Return whether *child* is the ``__dict__`` of *thing*, an instance as `own_dicts` has them."""
-    if type(child) is not dict:
-        return False
-    offset = _offset_in(type(thing))
-    return offset != 0 and word_at(id(thing) + offset) == id(child)
-
-
-def contents_of(thing: object) -> list[object]:
-    """Return what *thing* refers to, its attributes too where they lie in a dict of its own.
-
-    To look at an instance may give it such a dict: its references are then others than before, in another order.
-    """
-    referents = get_referents(thing)
-    own = [child for child in referents if is_own_dict(thing, child)]
-    return [*referents, *get_referents(*own)]
-
-
-def dict_pointers(types: dict[int, type]) -> Iterator[tuple[int, int]]:
-    """Yield the address of each type whose instances have a dict at a known place, and that place."""
-    for address, kind in types.items():
-        if offset := _offset_in(kind):
-            yield address, offset
-
-
-def _offset_in(kind: type) -> int:
-    """Return where instances of *kind* have the pointer to their dict; 0 where that is not known, or not the same."""
-    flags = flags_of(kind)
-    if not flags & HEAP_TYPE or has_base(kind, type):  # a class's dict is always there
-        return 0
-    return _MANAGED_OFFSET if flags & MANAGED_DICT else max(_dict_offset_of(kind), 0)
 
 
 class KindTable:

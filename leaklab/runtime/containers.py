@@ -22,7 +22,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import (
     has_base,
     is_exactly,
@@ -34,6 +33,7 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
+from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.runtime.addresses import Addresses, KindTable, get_referents, is_own_dict, kinds_of
+from leaklab.runtime.addresses import Addresses, KindTable, kinds_of
 from leaklab.runtime.objects import has_base, loaded_type, module_dict
+from leaklab.runtime.referents import get_referents, is_own_dict
 from leaklab.version import PACKAGE_FOLDER
 
 FRONT_ENDS = (

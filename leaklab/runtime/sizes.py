@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leaklab.runtime.addresses import get_referents, is_own_dict, kinds_of, picked, types_at
+from leaklab.runtime.addresses import kinds_of, picked, types_at
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.objects import (
     HEAP_TYPE,
@@ -37,6 +37,7 @@ from leaklab.runtime.objects import (
     no_torch_functions,
     type_name,
 )
+from leaklab.runtime.referents import get_referents, is_own_dict
 
 if TYPE_CHECKING:
     from leaklab.runtime.addresses import Ints

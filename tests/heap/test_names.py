@@ -13,7 +13,7 @@ import pytest
 from reference_builders import BUILDERS, SlottedChild, Thing, Untouched, context, finished_frame, function, generator
 
 from leaklab.heap.names import MAX_NAMES, name_references
-from leaklab.heap.names.reference import Reference, c_descriptor
+from leaklab.heap.names.reference import Reference, by_key, c_descriptor
 
 ROUGH_NAMES = {
     # builder: references that have no better name, and why that is all there is to say
@@ -423,6 +423,22 @@ def test_naming_inside_a_thread_local_does_not_run_its_init():
     thread.start()
     thread.join()
     assert calls == ["MainThread"]
+
+
+def test_the_values_of_a_thread_are_named_alike_on_all_pythons():
+    """The key is a weak reference up to Python 3.12, then what that refers to; fingerprints have the older name."""
+    import threading
+
+    holder = threading.local()
+    holder.seen = []
+    table = next(one for one in gc.get_referents(holder) if type(one) is dict)
+    (of_thread,) = table.values()
+    (reference,) = name_references(table, of_thread)
+    assert (reference.text, reference.stable) == ("[<thread>]", "[<weakref.ReferenceType>]")
+    key = next(iter(table))
+    dummy = key() if type(key) is weakref.ref else key
+    assert (by_key(dummy, None).text, by_key(dummy, None).stable) == (reference.text, reference.stable)
+    assert by_key(weakref.ref(Counting), None).text == "[<weakref.ReferenceType>]"
 
 
 def test_arrays_of_objects_are_named_by_their_indices():

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaklab.runtime.addresses import KindTable, addresses_of, get_referents, kinds_of, positions_of, referents_of
+from leaklab.runtime.addresses import KindTable, addresses_of, kinds_of, positions_of
+from leaklab.runtime.referents import get_referents, referents_of
 
 # The places of a table are told by 16 bits of an address: these share theirs, and share it not.
 ADDRESSES = st.builds(lambda low, high: (low << 4) + (high << 20), st.integers(1, 6), st.integers(0, 3))
@@ -102,7 +103,7 @@ def use():
         left, right = socket.socketpair(); left.close(); right.close()
         threading.Timer(0, str).run()
 
-from leaklab.runtime.addresses import get_referents
+from leaklab.runtime.referents import get_referents
 
 def ask(thing):
     found = get_referents(thing)

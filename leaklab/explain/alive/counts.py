@@ -16,9 +16,10 @@ from leaklab.heap.names import best_reference, name_references
 from leaklab.heap.roots import local_variables
 from leaklab.heap.view import HeapView
 from leaklab.model.alive import AutogradHolder, CountItem, Counts, DirectReference, FanIn
-from leaklab.runtime.addresses import get_referents, object_at, types_at
+from leaklab.runtime.addresses import object_at, types_at
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import has_base, is_kind_of, is_tensor, loaded_type, no_torch_functions, summary, type_name
+from leaklab.runtime.referents import get_referents
 
 _N_NAMED = 6
 """So many types of holders are listed one by one, the others as one item."""

@@ -20,8 +20,8 @@ from leaklab.heap.live_nodes import own_bytes_of
 from leaklab.heap.nodes import exclusive_sizes
 from leaklab.heap.reachability import freed_with_objects, led_to, references_of, references_to
 from leaklab.heap.shared_data import data_of
-from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict
 from leaklab.runtime.objects import has_base, is_exactly, loaded_type, safe_len
+from leaklab.runtime.referents import contents_of, get_referents, is_own_dict
 from leaklab.runtime.sizes import shallow_bytes, shallow_bytes_of, sizing_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from leaklab.heap.names import best_reference
 from leaklab.heap.names.containers import keys_of
 from leaklab.heap.paths import shows_parts
 from leaklab.model.autograd import GraphPart, KeptTensor, Sharing
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import EMPTY, items_in, keys_in
 from leaklab.runtime.objects import (
     has_base,
@@ -26,6 +25,7 @@ from leaklab.runtime.objects import (
     type_name,
 )
 from leaklab.runtime.ours import HISTORY_HOMES, is_machinery
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import storage_bytes, storages_of
 
 MAX_OBJECTS = 200_000

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from leaklab.heap.index import HeapIndex, ranges
 from leaklab.heap.view import HeapView
-from leaklab.runtime.addresses import BATCH_OBJECTS, Addresses, referents_of
+from leaklab.runtime.addresses import Addresses
 from leaklab.runtime.autograd_graph import descriptors_of
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.objects import loaded_type, safe_len
+from leaklab.runtime.referents import BATCH_OBJECTS, referents_of
 from leaklab.runtime.sparse_graphs import breadth_first_order, connected_components, csr_array
 
 _Numbers = npt.NDArray[np.int64]

@@ -17,8 +17,8 @@ from leaklab.heap.roots import local_variables
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status
 from leaklab.model.process import HeldTensors
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_kind_of, loaded_type, safe_len, summary, type_name
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import storages_of
 
 _MOST_LOOKED_UP = 400

@@ -15,8 +15,9 @@ from leaklab.explain.leaks.sizes import content_of
 from leaklab.heap.paths import Described
 from leaklab.heap.view import HeapView
 from leaklab.model.heap_diff import ArrayChange, Changed, ContainerChange, Difference
-from leaklab.runtime.addresses import Addresses, get_referents, kinds_of, object_at
+from leaklab.runtime.addresses import Addresses, kinds_of, object_at
 from leaklab.runtime.objects import type_name
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import is_leaf
 
 MAX_HOLDERS = 3

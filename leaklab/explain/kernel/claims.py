@@ -13,8 +13,9 @@ from leaklab.explain.alive.retained import size_of_freed
 from leaklab.explain.alive.smallest_cut import freed_without
 from leaklab.explain.heaps.largest_tensors import tensor_text
 from leaklab.heap.view import HeapView
-from leaklab.runtime.addresses import Ints, is_own_dict
+from leaklab.runtime.addresses import Ints
 from leaklab.runtime.objects import is_exactly, type_name
+from leaklab.runtime.referents import is_own_dict
 
 SMALL_BYTES = 64 * 1024
 """What lets go of less, or holds less, is not listed."""

@@ -21,9 +21,9 @@ from leaklab.heap.roles import Role, roles_by_name
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.paths import CycleCertainty, CycleCut
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions, type_name
+from leaklab.runtime.referents import get_referents
 
 
 @dataclass(frozen=True, slots=True)

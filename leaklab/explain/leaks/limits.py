@@ -22,7 +22,6 @@ import numpy as np
 
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.gauges import free_host_bytes
-from leaklab.runtime.addresses import is_own_dict
 from leaklab.runtime.containers import first_items
 from leaklab.runtime.objects import (
     LRU_CACHE,
@@ -36,6 +35,7 @@ from leaklab.runtime.objects import (
     safe_len,
     type_name,
 )
+from leaklab.runtime.referents import is_own_dict
 from leaklab.runtime.sizes import sparse_bytes, sparse_parts
 from leaklab.text import format_bytes, unit_words
 

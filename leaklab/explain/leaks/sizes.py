@@ -16,7 +16,7 @@ import numpy.typing as npt
 from leaklab.heap.reachability import references_of
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.check import NativeParts
-from leaklab.runtime.addresses import Ints, get_referents
+from leaklab.runtime.addresses import Ints
 from leaklab.runtime.autograd_graph import is_node_type, number_of
 from leaklab.runtime.containers import newest_items, newest_pairs
 from leaklab.runtime.graph_marks import UNSET
@@ -36,6 +36,7 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
+from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import (
     node_bytes,
     owned_bytes,

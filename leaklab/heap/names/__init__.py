@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from leaklab.heap.names import builtins, code, containers
 from leaklab.heap.names.reference import Reference, in_words
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.objects import is_tensor, mro_of, type_name
+from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leaklab.heap.names.reference import Reference, among, by_attribute, in_words, literal, read
 from leaklab.heap.roots import local_variables
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import entries_in, keys_in
 from leaklab.runtime.objects import is_kind_of
+from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,9 +30,9 @@ from leaklab.heap.names.reference import (
     shown,
     stable_key,
 )
-from leaklab.runtime.addresses import get_referents
 from leaklab.runtime.containers import entries_in, items_in, keys_in
 from leaklab.runtime.objects import is_kind_of, mro_of
+from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

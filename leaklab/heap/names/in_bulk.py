@@ -29,8 +29,9 @@ from leaklab.heap.names.reference import (
     read_by,
     shown,
 )
-from leaklab.runtime.addresses import N_PLACES, addresses_of, get_referents, picked, places_of
+from leaklab.runtime.addresses import N_PLACES, addresses_of, picked, places_of
 from leaklab.runtime.objects import has_base, is_tensor_type
+from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
     from leaklab.heap.index import HeapIndex
@@ -60,7 +61,7 @@ class BulkNames:
         self._keys: list[object] = []  # keeps the texts, so that no address is used again meanwhile
 
     def of_batch(self, batch: list[object], kinds: Ints, addresses: Ints) -> Ints:
-        """Return for each of *addresses*, as `leaklab.runtime.addresses.referents_of` returned them, its number.
+        """Return for each of *addresses*, as `leaklab.runtime.referents.referents_of` returned them, its number.
 
         Args:
             batch: Objects.

@@ -9,6 +9,7 @@ import keyword
 import math
 import re
 import types
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,7 +83,16 @@ def shown(key: object, depth: int = 0) -> str:
     text_or_none = literal(key)
     if text_or_none is not None and len(text_or_none) <= MAX_SHOWN_CHARACTERS:
         return text_or_none
-    return f"<{type_name(type(key))}>"
+    return "<thread>" if _is_thread_of_local(key) else f"<{type_name(type(key))}>"
+
+
+def _is_thread_of_local(key: object) -> bool:
+    """Return whether a `threading.local` keeps the values of one thread under *key*.
+
+    That is a dummy of the thread; before Python 3.13 it is a weak reference to the dummy.
+    """
+    dummy = key() if type(key) is weakref.ref else key
+    return type_name(type(dummy)) == "_thread._localdummy"
 
 
 def stable_key(key: object, depth: int = 0) -> str:
@@ -93,7 +103,8 @@ def stable_key(key: object, depth: int = 0) -> str:
         return "*"
     if type(key) is tuple and depth < _MAX_TUPLE_DEPTH:
         return f"({', '.join(stable_key(part, depth + 1) for part in key[:MAX_SHOWN_CHARACTERS])})"
-    return shown(key)
+    # The name from before Python 3.13, so that saved fingerprints last.
+    return "<weakref.ReferenceType>" if _is_thread_of_local(key) else shown(key)
 
 
 def is_name(key: object) -> bool:
