@@ -132,8 +132,10 @@ class BranchWatch:
             if self._n_apart[number] > _MOST_APART:
                 key = array("q", (number,)).tobytes()
             self._seen.setdefault(key, bytearray(len(self._next[number]) // 2))
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return _FrameWatch(self._seen[key], self._next[number], self._left, number)
+        watch = _FrameWatch(self._seen[key], self._next[number], self._left, number)
+        # In this order: since Python 3.12 a frame is asked to tell of instructions only once it has a trace function.
+        frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = watch, True, False
+        return watch
 
     def codes(self, names: Names) -> Iterator[tuple[CodeType, bytes]]:
         """Yield every function of the user's that ran, with what was seen of its instructions.

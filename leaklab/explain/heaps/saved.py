@@ -242,22 +242,28 @@ def _below(heap: SavedNodes, vertex: int, segment: re.Match[str]) -> int:
     is_module_dict = own < 0 and heap.kinds[int(heap.kind_of[vertex])].name == "dict"
     if (name := segment[1]) is not None:
         key = f"[{name!r}]"
-        found = _named(heap, vertex, f".{name}")
-        if found < 0 and (own >= 0 or is_module_dict):
-            found = _named(heap, own if own >= 0 else vertex, key)
-        return found if found >= 0 else _in_tables(heap, own, key)
+        found = _attribute(heap, vertex, name)
+        if found < 0 and is_module_dict:
+            found = _named(heap, vertex, key)
+        return found if found >= 0 else _in_tables(heap, vertex, key)
     try:
         value = ast.literal_eval(segment[2])
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return -1
     found = _named(heap, vertex, f"[{value!r}]", value if type(value) is int else None)
-    return found if found >= 0 else _in_tables(heap, own, f"['{value!r}']")
+    return found if found >= 0 else _in_tables(heap, vertex, f"['{value!r}']")
 
 
-def _in_tables(heap: SavedNodes, own: int, key: str) -> int:
-    """Return the parameter, buffer or module of a ``torch.nn.Module`` whose ``__dict__`` is *own*, -1 for none."""
-    for table in _TABLES if own >= 0 else ():
-        inner = _named(heap, own, f"[{table!r}]")
+def _attribute(heap: SavedNodes, vertex: int, name: str) -> int:
+    """Return what the object at *vertex* has in its attribute *name*, itself or in its ``__dict__``, -1 for nothing."""
+    found, own = _named(heap, vertex, f".{name}"), int(heap.own_dicts[vertex])
+    return found if found >= 0 or own < 0 else _named(heap, own, f"[{name!r}]")
+
+
+def _in_tables(heap: SavedNodes, vertex: int, key: str) -> int:
+    """Return the parameter, buffer or module of the ``torch.nn.Module`` at *vertex*, -1 for none."""
+    for table in _TABLES:
+        inner = _attribute(heap, vertex, table)
         if inner >= 0 and (found := _named(heap, inner, key)) >= 0:
             return found
     return -1

@@ -48,6 +48,8 @@ _BACKWARDS: Final = {
 }
 """Whether the collector is told of the items of a list and a tuple from the last to the first, as CPython does."""
 _MAPPINGS: Final = [id(kind) for kind in (dict, collections.defaultdict, collections.OrderedDict)]
+_MOST_BEFORE: Final = len(get_referents(collections.defaultdict(list)))
+"""So much may a mapping refer to before its values: a defaultdict to what makes them; since Python 3.12 to its type."""
 
 
 class BulkNames:
@@ -84,9 +86,8 @@ class BulkNames:
 
     def _in_dicts(self, numbers: Ints, dicts: list[Any], starts: Ints, n_told: Ints, addresses: Ints) -> None:
         lengths = np.fromiter(map(len, dicts), np.int64, len(dicts))
-        # A table of texts tells its values only, any other its keys as well, each behind its value. A defaultdict
-        # tells what makes its missing values before them.
-        for factor, n_before in product((1, 2), (0, 1)):
+        # A table of texts tells its values only, any other its keys as well, each behind its value.
+        for factor, n_before in product((1, 2), range(_MOST_BEFORE + 1)):
             chosen = np.flatnonzero((n_told == factor * lengths + n_before) & (lengths > 0))
             if not len(chosen):
                 continue

@@ -37,7 +37,7 @@ _MOST_OBJECTS = 1 << 28
 _MOST_NUMBERS = 1 << 30
 _ESCAPE = -(1 << 15)
 _SMALL, _LARGE = np.dtype("<i2"), np.dtype("<i8")
-_TABLES_OF_MODULES = ("['_parameters']", "['_buffers']", "['_modules']")
+_TABLES_OF_MODULES = ("_parameters", "_buffers", "_modules")
 _KEY = re.compile(r"\[(?P<quoted>'.*'|\".*\"|.*)\]|value under .*", re.DOTALL)
 
 
@@ -340,7 +340,9 @@ def _redacted(heap: HeapArrays) -> HeapArrays:
     is_scope[[vertex for vertex in (heap.namespace,) if vertex >= 0]] = True
     variables = [start.is_variable for start in heap.starts]
     is_scope[[vertex for vertex, each in zip(heap.start_vertices.tolist(), variables, strict=True) if each]] = False
-    tables = [heap.texts.index(text) for text in (OWN_DICT, *_TABLES_OF_MODULES) if text in heap.texts]
+    # An attribute is named by the instance, or by a dict of its own.
+    names_of_tables = [text for name in _TABLES_OF_MODULES for text in (f".{name}", f"[{name!r}]")]
+    tables = [heap.texts.index(text) for text in (OWN_DICT, *names_of_tables) if text in heap.texts]
     is_scope[index.forward_targets[np.isin(index.names, tables)]] = True
     owners = np.repeat(np.arange(index.n_vertices), np.diff(index.forward_offsets))
     is_hidden = (index.names >= 0) & is_key.take(index.names) & ~is_scope.take(owners)
