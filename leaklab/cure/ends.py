@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import enum
 import keyword
 import re
 import types
@@ -18,27 +19,55 @@ _MOST_CALLERS = 3
 _PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
+class Written(enum.IntEnum):
+    """Where lines were written that undo something; true if anywhere."""
+
+    NOWHERE = 0
+    AT_END = 1
+    BEFORE_NEXT = 2
+
+
+class Later(enum.Enum):
+    """Whether what a statement registers is for what comes after the run: for the events of a window, of a clock."""
+
+    NEVER = enum.auto()
+    IF_LAST = enum.auto()
+    """If the run does nothing with it: nothing is called behind the statement."""
+    ALWAYS = enum.auto()
+
+
 def end_of(
-    case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str], *, n_above: int = _MOST_CALLERS
-) -> bool:
+    case: Case,
+    source: SourceText,
+    statement: ast.stmt,
+    patch: Patch,
+    lines: list[str],
+    *,
+    n_above: int = _MOST_CALLERS,
+    later: Later = Later.NEVER,
+) -> Written:
     """Write *lines* where the code ends that *statement* is in: the run, or the function that it calls.
 
     In a function only what the function itself makes can be undone there, and what it returns must be computed before.
     Where nothing happens behind the statement they are written where that function is called, in the words used there.
+    What is registered for *later* is undone by the next run of the cell, not at the end of its own.
     """
     function = source.function_of(statement)
     if function is None or is_of_run(case, source, statement):
-        return _at_end_of_run(case, source, statement, patch, lines)
+        is_later = later is Later.ALWAYS or (later is Later.IF_LAST and _is_last(case, statement))
+        if is_later and _before_next(case, source, statement, patch, lines):
+            return Written.BEFORE_NEXT
+        return Written(_at_end_of_run(case, source, statement, patch, lines))
     if isinstance(function, ast.Lambda):
-        return False
+        return Written.NOWHERE
     if function.name == "__init__":
-        return _at_end_of_owner(case, source, statement, patch, lines)
+        return _at_end_of_owner(case, source, statement, patch, lines, later)
     if not _does_more(function, statement) or _is_callers(function, lines) or _is_returned(function, lines):
         site = call_site(case, source, function) if n_above else None
         translated = None if site is None else site.translated(lines, function)
         if site is None or translated is None:
-            return False
-        return end_of(case, site.source, site.statement, patch, translated, n_above=n_above - 1)
+            return Written.NOWHERE
+        return end_of(case, site.source, site.statement, patch, translated, n_above=n_above - 1, later=later)
     last = function.body[-1]
     if isinstance(last, ast.Return):
         if last.value is not None and not isinstance(last.value, (ast.Name, ast.Constant)):
@@ -49,7 +78,8 @@ def end_of(
             patch.before(source, last, lines)
     else:
         patch.after(source, last, lines)
-    return not any(isinstance(node, ast.Return) and node is not last for node in _own_nodes(function))
+    returns_before = any(isinstance(node, ast.Return) and node is not last for node in _own_nodes(function))
+    return Written.NOWHERE if returns_before else Written.AT_END
 
 
 def is_of_run(case: Case, source: SourceText, statement: ast.stmt) -> bool:
@@ -72,6 +102,47 @@ def _at_end_of_run(case: Case, source: SourceText, statement: ast.stmt, patch: P
     else:
         case.at_end_of_run(patch, *lines)
     return True
+
+
+def _is_last(case: Case, statement: ast.stmt) -> bool:
+    """Return whether the run calls nothing behind *statement*."""
+    top = next((place for place, one in enumerate(case.run_body) if statement in ast.walk(one)), None)
+    below = [] if top is None else case.run_body[top + 1 :]
+    return top is not None and not any(isinstance(node, ast.Call) for one in below for node in ast.walk(one))
+
+
+_OWN_UNDO = re.compile(r"[\w.]+\(\)")
+
+
+def _before_next(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+    """Write *lines*, which undo what *statement* of a cell does, where the next run of the cell begins to do it anew.
+
+    They use what the run before has left in the cell's variables, and the first run has nothing to undo; or they call
+    a method that needs nothing, ``stack.close()``.
+    """
+    if case.program.function or source is not case.cell or next(source.loops_around(statement), None) is not None:
+        return False
+    bound = case.bound_in_run()
+    named = {node.id for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Name)}
+    of_run = sorted(name for name in named if name in bound or name not in {*case.program.namespace, *dir(builtins)})
+    first = next((one for one in case.run_body if _binds(one, of_run) or statement in ast.walk(one)), None)
+    if first is None or any(map(case.is_deleted_in_run, of_run)):
+        return False
+    if of_run:
+        patch.before(source, first, [f'if "{of_run[0]}" in globals():', *(f"    {line}" for line in lines)])
+    elif all(map(_OWN_UNDO.fullmatch, lines)):
+        patch.before(source, first, lines)
+    else:
+        return False
+    return True
+
+
+def _binds(statement: ast.stmt, names: list[str]) -> bool:
+    """Return whether *statement* gives one of *names* a value."""
+    return any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names
+        for node in ast.walk(statement)
+    )
 
 
 def _does_more(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt) -> bool:
@@ -181,7 +252,9 @@ def _names_at(
             yield name, text
 
 
-def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+def _at_end_of_owner(
+    case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str], later: Later
+) -> Written:
     """Write *lines*, meant for the ``__init__`` that *statement* is in, where the run ends that makes the object.
 
     What they use of the variables of ``__init__`` becomes an attribute of the object.
@@ -193,7 +266,7 @@ def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch:
     elsewhere = [] if owner is None or made else list(_made_in_functions(case, owner.name))
     unnamed = [] if owner is None or made or elsewhere else list(_made_unnamed(case, owner.name))
     if len(made) + len(elsewhere) + len(unnamed) != 1 or not receiver:
-        return False
+        return Written.NOWHERE
     name = made[0] if made else elsewhere[0][2] if elsewhere else case.fresh(word_for(unnamed[0][2]))
     text = "\n".join(lines)
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
@@ -206,9 +279,9 @@ def _at_end_of_owner(case: Case, source: SourceText, statement: ast.stmt, patch:
     if elsewhere:
         return end_of(case, *elsewhere[0][:2], patch, written, n_above=_MOST_CALLERS - 1)
     if unnamed:
-        return _behind_unnamed(case, unnamed[0], name, patch, written)
-    case.at_end_of_run(patch, *written)
-    return True
+        return Written(_behind_unnamed(case, unnamed[0], name, patch, written))
+    making = next(one for one in case.run_body if _binds(one, [name]))
+    return end_of(case, case.cell, making, patch, written, later=later) if case.cell is not None else Written.NOWHERE
 
 
 def _made_unnamed(case: Case, name: str) -> Iterator[tuple[SourceText, ast.stmt, ast.Call]]:
@@ -236,7 +309,7 @@ def _behind_unnamed(
     if not isinstance(statement, ast.Return):
         patch.before(source, statement, [above])
         patch.replace(source, call, name)
-        return end_of(case, source, statement, patch, lines, n_above=0)
+        return bool(end_of(case, source, statement, patch, lines, n_above=0))
     if list(source.loops_around(statement)):
         return False
     result = case.fresh("result")

@@ -49,6 +49,8 @@ UNDO_FUNCTIONS: Final = frozenset({
     "undo", "detach", "disconnect", "restore", "release", "close", "unbind", "cleanup", "teardown",
 })  # fmt: skip
 """What a function is called that a registration returns to be called when it is over."""
+OF_EVENTS: Final = frozenset({"unobserve", "mpl_disconnect", "unregister", "cancel"})
+"""What takes back something that waits for a person or a clock: it is wanted after the cell, too."""
 UNDO_WORDS: Final = {"remove_parametrizations": "leave_parametrized=False"}
 """What a function that undoes must be told besides, by its name: else it keeps what it undoes for good."""
 DRAWN: Final = (

@@ -39,7 +39,13 @@ from leaklab.explain.idioms.cycles import (
     packed_detached,
     saved_for_backward,
 )
-from leaklab.explain.idioms.frames import closure_kept, default_made_anew, exception_as_text, traceback_kept
+from leaklab.explain.idioms.frames import (
+    closure_kept,
+    default_made_anew,
+    exception_as_text,
+    frame_as_place,
+    traceback_kept,
+)
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
 from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.inverses import taken_back
@@ -60,7 +66,7 @@ from leaklab.explain.idioms.models import (
     state_taken_out,
     table_of_module,
 )
-from leaklab.explain.idioms.once import added_once, defined_once, made_once, reused
+from leaklab.explain.idioms.once import added_once, defined_once, made_once, registered_once, reused
 from leaklab.explain.idioms.own_entries import run_entry_taken_out
 from leaklab.explain.idioms.settings import chained_handler, left_again, put_back
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
@@ -89,7 +95,7 @@ class Idiom:
 
 
 _TAKEN_OUT = (
-    exception_as_text, key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner,
+    exception_as_text, frame_as_place, key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner,
     field_left_out, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
@@ -110,7 +116,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("native", native, (gradients_forgotten,)),
     Idiom("traceback-kept", traceback_kept, _TAKEN_OUT),
     Idiom("callback-registry", chained_handler, (put_back,)),
-    Idiom("hook-left", hook_left, (handles_removed, left_again, taken_back, reused)),
+    Idiom("hook-left", hook_left, (registered_once, handles_removed, left_again, taken_back, reused)),
     Idiom("autograd-ctx", autograd_ctx, _TAKEN_OUT),
     Idiom("thread-or-worker-kept", thread_kept, _STORED),
     Idiom("optimizer-state", optimizer_state, (library_calls, wrapped_once, group_taken_out, state_taken_out, let_go)),
@@ -165,7 +171,7 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    ended, library_calls, exception_as_text, left_again, handles_removed, cache_bounded, results_emptied,
+    ended, library_calls, exception_as_text, frame_as_place, left_again, registered_once, handles_removed, cache_bounded, results_emptied,
     gradients_forgotten, saved_for_backward, packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once,
     link_cut, group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached,
     way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, let_go, made_once,

@@ -391,13 +391,27 @@ def _with_the_run(case: Case) -> Iterator[Proposal]:
     if empty and holder.isidentifier() and case.is_in_run and not case.program.function:
         words = f"Begin each run with an empty `{holder}`."
         yield from case.at_start(words, f"{holder} = {empty}", emptied=(holder,))
-    elif has_method(held, "clear") and _is_collection(held) and "._" not in holder:
+    elif kind in _STREAMS or (has_method(held, "clear") and _is_collection(held) and "._" not in holder):
         yield from _beside_another(case, holder)
-        words = f"Empty `{holder}` at the end of the run, when it has been used."
-        yield from case.at_end(words, f"{holder}.clear()", emptied=(holder,))
-    elif kind in _STREAMS:
-        words = f"Empty `{holder}` at the end of the run, when it has been read."
-        yield from case.at_end(words, f"{holder}.seek(0)", f"{holder}.truncate()", emptied=(holder,))
+        lines = [f"{holder}.seek(0)", f"{holder}.truncate()"] if kind in _STREAMS else [f"{holder}.clear()"]
+        if case.program.function or _is_read(case, holder):
+            words = f"Empty `{holder}` at the end of the run, when it has been used."
+            yield from case.at_end(words, *lines, emptied=(holder,))
+        else:
+            words = f"Begin each run with an empty `{holder}`: what the last run has left can be read."
+            yield from case.at_start(words, *lines, emptied=(holder,))
+
+
+def _is_read(case: Case, holder: str) -> bool:
+    """Return whether the code uses what is in *holder*, a container or a stream, in the run or what the run calls."""
+    store, name = case.store, last_name(holder)
+    if store is not None and store.container is not None and last_name(store.container_text) == name:
+        return any(readers(case, store))
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) == name for node in _in_run(case))
+
+
+def _in_run(case: Case) -> Iterator[ast.AST]:
+    yield from (node for one in case.run_body for node in ast.walk(one))
 
 
 def _beside_another(case: Case, holder: str) -> Iterator[Proposal]:

@@ -16,7 +16,7 @@ from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.counterparts import TASK_KINDS
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, is_private, named, place_words
 from leaklab.explain.idioms.lifetimes import has_tasks, is_result_of_task
-from leaklab.explain.idioms.windows import is_looked_up, newest_read
+from leaklab.explain.idioms.windows import is_looked_up, newest_read, readers
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
@@ -179,12 +179,40 @@ def _as_text(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposa
     if isinstance(node, ast.Call):
         yield from case.instead(f"Keep the text of the exception: {why}.", source, node, f"repr({name}[1])")
         return
+    above = source.parent(node)
+    is_formatted = _is_formatted(source, node)
+    if (
+        is_formatted
+        and isinstance(above, ast.IfExp)
+        and f"str({name})" in map(source.text_of, (above.body, above.orelse))
+    ):
+        yield from case.instead(f"Keep the text of the exception: {why}.", source, above, f"str({name})")
+        return
     ways = (
-        ("the text of the exception", "repr({})"),
+        ("the text of the exception", "str({})" if is_formatted else "repr({})"),
         ("the exception without its traceback", "{}.with_traceback(None)"),
     )
     for what, write in ways:
         yield from case.instead(f"Keep {what}: {why}.", source, node, write.format(name))
+
+
+def _is_formatted(source: SourceText, node: ast.expr) -> bool:
+    """Return whether a text that the same call is given, with ``%s`` in it, has a place for *node*."""
+    call = next((one for one in source.above(node) if isinstance(one, ast.Call)), None)
+    texts = [one.value for one in call.args if isinstance(one, ast.Constant)] if call is not None else []
+    return any(type(text) is str and "%s" in text for text in texts)
+
+
+def frame_as_place(case: Case) -> Iterator[Proposal]:
+    """Yield how a frame is kept as its file and line, without its local variables and those of its callers."""
+    store = case.store
+    if store is None or not isinstance(store.value, ast.Name) or not is_exactly(newest(case.held), (types.FrameType,)):
+        return
+    if store.how in ("one", "item") and not any(readers(case, store)):
+        name = store.value.id
+        text = f'f"{{{name}.f_code.co_filename}}:{{{name}.f_lineno}}"'
+        words = "Keep the place in the code as text: a frame keeps its local variables, and those of its callers."
+        yield from case.instead(words, store.source, store.value, text)
 
 
 def _without_chain(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposal]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import logging
 import re
 import threading
@@ -13,9 +14,10 @@ from collections import UserDict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from leaklab.cure.case import Case, last_name
+from leaklab.cure.case import Case, last_name, name_of
 from leaklab.cure.edits import statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
+from leaklab.cure.source import SourceText
 from leaklab.explain.counterparts import OF_HANDLES, TASK_KINDS
 from leaklab.model.cure import Change
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
@@ -44,10 +46,13 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
     """Return what a change drops that is still in use where it takes entries out of *emptied*; empty if nothing.
 
     A registry is one by what is in it, by its name, or by the cause of the leak. To take out of it whatever happens to
-    be the oldest ends the growth, and what the entries are there for.
+    be the oldest ends the growth, and what the entries are there for. Where the code numbers what it adds by how many
+    there are, ``runs[len(runs)] = model``, new entries would take the numbers of others.
     """
     for expression in emptied:
         held = evaluate(expression, case.program.namespace)
+        if held is not MISSING and _is_numbered(case, expression):
+            return f"the code numbers entries by the length of `{expression}`"
         kind = None if held is MISSING else _in_use(case, expression, held)
         if kind is not None:
             return f"it would drop {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
@@ -89,6 +94,33 @@ def _is_less(value: ast.expr, target: str) -> bool:
     return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
 
 
+def _is_numbered(case: Case, expression: str) -> bool:
+    """Return whether code makes a number, a key or a name of the length of what is called *expression*."""
+    name = last_name(expression)
+    for source in case.sources:
+        for node in source.nodes:
+            if not isinstance(node, ast.Call) or name_of(node.func) != "len" or len(node.args) != 1:
+                continue
+            if name_of(node.args[0]) == name and _is_kept_as_number(source, node):
+                return True
+    return False
+
+
+def _is_kept_as_number(source: SourceText, length: ast.Call) -> bool:
+    """Return whether *length* is a subscript, is given to what is no report, or gets a name, itself or in a text."""
+    node, above = length, source.parent(length)
+    while isinstance(above, (ast.FormattedValue, ast.JoinedStr, ast.Tuple)) or (
+        isinstance(above, ast.BinOp) and isinstance(above.left, ast.Constant) and type(above.left.value) is str
+    ):
+        node, above = above, source.parent(above)  # type: ignore[assignment]  # an expression
+    if isinstance(above, ast.Subscript):
+        return above.slice is node
+    if isinstance(above, (ast.Call, ast.keyword)):
+        call = source.parent(above) if isinstance(above, ast.keyword) else above
+        return isinstance(call, ast.Call) and name_of(call.func)[:1].isupper()  # a class: Trial(len(self.trials))
+    return isinstance(above, (ast.Assign, ast.AnnAssign))
+
+
 def _n_in(held: Any, kind: str) -> str:
     n_entries = safe_len(held)
     return kind if n_entries is None else unit_words(n_entries, kind)
@@ -103,8 +135,10 @@ def _in_use(case: Case, expression: str, held: Any) -> str | None:
         return None
     if sum(map(_is_called_back, entries)) > len(entries) / 2:
         return "callbacks"
-    if what := still_running(oldest):
+    if what := still_running(oldest) or _suspended(oldest):
         return what
+    if all(has_base(type(one), type) for one in entries):
+        return "classes"
     names = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
     if case.leak.cause in _CAUSES or (names and _REGISTRY.search(names[-1])):
         return "entries"
@@ -132,6 +166,16 @@ def still_running(entries: Sequence[Any]) -> str:
     """Return what *entries* are if each of them goes on until it is ended, whoever keeps it; empty if they do not."""
     kinds = {_running_kind(one) for one in entries}
     return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _suspended(entries: Sequence[Any]) -> str:
+    """Return what *entries* are if each is in the midst of its work and waits to be resumed; empty if they are not."""
+    if all(type(one) is types.CoroutineType and one.cr_frame is not None for one in entries):
+        return "suspended coroutines"
+    is_begun = all(
+        type(one) is types.GeneratorType and inspect.getgeneratorstate(one) == inspect.GEN_SUSPENDED for one in entries
+    )
+    return "suspended generators" if is_begun else ""
 
 
 def _running_kind(entry: Any) -> str:

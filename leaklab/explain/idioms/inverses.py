@@ -12,8 +12,10 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.case import Case, name_of
+from leaklab.cure.case import Case, called, name_of
 from leaklab.cure.ends import (
+    Later,
+    Written,
     call_site,
     definition_of,
     end_of,
@@ -30,6 +32,7 @@ from leaklab.cure.live import MISSING, attribute, evaluate, has_method, newest
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import (
     DRAWN,
+    OF_EVENTS,
     OF_RESULTS,
     UNDO_FUNCTIONS,
     UNDO_WORDS,
@@ -98,8 +101,19 @@ def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Ite
 
 
 def _at_end(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, *lines: str) -> Iterator[Proposal]:
-    if end_of(case, source, statement, patch, list(lines)):
-        yield from case.proposal(TAKE_OUT.format(lines[-1]), patch)
+    if written := end_of(case, source, statement, patch, list(lines), later=_later(lines[-1])):
+        yield from case.proposal(_WORDS[written].format(lines[-1]), patch)
+
+
+def _later(line: str) -> Later:
+    """Return whether what *line* undoes was registered for what comes after the run."""
+    return Later.ALWAYS if called(ast.parse(line, mode="eval").body) in OF_EVENTS else Later.IF_LAST
+
+
+_WORDS = {
+    Written.AT_END: TAKE_OUT,
+    Written.BEFORE_NEXT: "Before the run does it again, take back what the run before has left: `{}`.",
+}
 
 
 def _drawn_anew(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
@@ -200,11 +214,11 @@ def _by_counterpart(
         shared = _parameters(owner, undo)[n_args:]
         args += [f"{word.arg}={source.text_of(word.value)}" for word in call.keywords if word.arg in shared]
     lines = [f"{place}.{undo}({', '.join(args)})"]
-    words = TAKE_OUT.format(lines[0])
+    line = lines[0]
     if undo == "removeHandler" and re.fullmatch(r"[\w.]+", args[0]):
         lines.append(f"{args[0]}.close()")
-    if end_of(case, source, statement, patch, lines):
-        yield from case.proposal(words, patch)
+    if written := end_of(case, source, statement, patch, lines, later=_later(line)):
+        yield from case.proposal(_WORDS[written].format(line), patch)
 
 
 def _are_plain(case: Case, source: SourceText, nodes: list[ast.expr]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.case import Case, called
-from leaklab.cure.ends import end_of, is_of_run, kept_name, statements, word_for
+from leaklab.cure.ends import Later, end_of, is_of_run, kept_name, statements, word_for
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.counterparts import ENDS, TASK_KINDS, WORKERS, takes_one_out
@@ -286,7 +286,9 @@ def _write_end(
     pyplot = next((one for one in ("plt", "pyplot", "pylab") if one in case.program.namespace), "")
     end = f"{name}.{method}" if method else f"{pyplot}.close({name})" if pyplot else ""
     lines = [end, taken_out.format(name)] if taken_out else [end]
-    return end if end and end_of(case, source, statement, patch, lines) else ""
+    # What waits for a clock is wanted after the run, too; it is ended when the next run starts it anew.
+    later = Later.ALWAYS if method == "cancel()" and not taken_out else Later.NEVER
+    return end if end and end_of(case, source, statement, patch, lines, later=later) else ""
 
 
 def _ended_and_forgotten(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+import types
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.case import Case
-from leaklab.cure.ends import is_of_run, statements
+from leaklab.cure.case import Case, name_of
+from leaklab.cure.ends import definition_of, is_of_run, statements
 from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.counterparts import undoing
 from leaklab.explain.leaks.ownership import is_users_kind
-from leaklab.runtime.containers import entries_in
-from leaklab.runtime.objects import has_base, is_kind_of, loaded_type
+from leaklab.runtime.containers import entries_in, items_in
+from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_kind_of, loaded_type
 
 _MADE_ONCE = re.compile(r"(^|\.)(jit\.(trace|script)|torch\.compile|make_fx|CFUNCTYPE|load_inline)$")
 """What makes something that nothing takes back: it serves all runs."""
@@ -42,6 +43,56 @@ def reused(case: Case) -> Iterator[Proposal]:
         if is_kind_of(kind, type) and not is_users_kind(kind) and is_same and not _is_trained(kind):
             yield from _once(case, source, statement, name, "Make")
             return
+
+
+def registered_once(case: Case) -> Iterator[Proposal]:
+    """Yield how hooks that learn from call to call are registered once: removed, they would begin anew in each run.
+
+    They are functions that change what they close over or have as a default: a momentum, a running mean.
+    """
+    of_run = case.bound_in_run()
+    for source, statement, name, call in _made_in_run(case):
+        given = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
+        hooks = _hooks_of(evaluate(name, case.program.namespace))
+        if given.isdisjoint(of_run - {name}) and any(_changes_own(case, hook) for hook in hooks):
+            yield from _once(case, source, statement, name, "Register")
+            return
+
+
+def _hooks_of(handles: Any) -> Iterator[Any]:
+    """Yield the hooks that a handle of torch's, or each of a list of them, would remove."""
+    for handle in items_in(handles)[-_N_LAST:] if is_exactly(handles, (list, tuple)) else [handles]:
+        found = attributes_of(handle) if type(handle).__name__ == "RemovableHandle" else {}
+        hooks = found["hooks_dict_ref"]() if "hooks_dict_ref" in found else None
+        if hooks is not None and found.get("id") in hooks:
+            yield hooks[found["id"]]
+
+
+def _changes_own(case: Case, hook: Any) -> bool:
+    """Return whether *hook*, a function, changes in place what it closes over or has as the default of a parameter."""
+    definition = definition_of(case, hook) if type(hook) is types.FunctionType else None
+    if definition is None:
+        return False
+    n_defaults = len(hook.__defaults__ or ())
+    code = hook.__code__
+    own = {*code.co_freevars, *code.co_varnames[code.co_argcount - n_defaults : code.co_argcount]}
+    return any(name_of(changed) in own for node in ast.walk(definition) for changed in _changed_by(node))
+
+
+def _changed_by(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield what *node* changes in place: by a method of torch's for that, ``mul_``, by ``+=``, under a key."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _IN_PLACE.search(node.func.attr):
+        inside = node.func.value
+        while isinstance(inside, ast.Call) and isinstance(inside.func, ast.Attribute):  # buf.mul_(0.9).add_(grad)
+            inside = inside.func.value
+        yield inside
+    elif isinstance(node, ast.AugAssign):
+        yield node.target.value if isinstance(node.target, (ast.Attribute, ast.Subscript)) else node.target
+    elif isinstance(node, ast.Assign):
+        yield from (one.value for one in node.targets if isinstance(one, (ast.Attribute, ast.Subscript)))
+
+
+_IN_PLACE = re.compile(r"[a-z]_$")
 
 
 def _made_in_run(case: Case) -> Iterator[tuple[SourceText, ast.stmt, str, ast.Call]]:

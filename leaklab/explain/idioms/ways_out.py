@@ -96,7 +96,7 @@ def way_out(case: Case) -> Iterator[Proposal]:
             receiver = f"{receiver_of(function)}." if source.class_of(function) is not None else ""
             line, patch = f"{receiver}{taker[0].name}({', '.join(args)})", case.patch()
             if function.name == "__init__":
-                is_written = end_of(case, source, entry.store.statement, patch, [line])
+                is_written = bool(end_of(case, source, entry.store.statement, patch, [line]))
             else:
                 site = call_site(case, source, function)
                 last, key = function.body[-1], source.text_of(entry.key)
@@ -109,7 +109,7 @@ def way_out(case: Case) -> Iterator[Proposal]:
                     patch.replace(site.source, value, f"{word} = {site.source.text_of(value)}")
                     site = replace(site, names={**site.names, key: word})
                 lines = site.translated([line], function)
-                is_written = lines is not None and end_of(case, site.source, site.statement, patch, lines)
+                is_written = lines is not None and bool(end_of(case, site.source, site.statement, patch, lines))
             if is_written:
                 words = f"Take it out again when it has been used, by the program's own `{taker[0].name}`."
                 yield from case.proposal(words, patch)

@@ -104,6 +104,8 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     """Yield how the container keeps its newest entries only."""
     place = store.container_text
     holder, held = case.filled(store)
+    if _is_asked_elsewhere(case, store):
+        return
     lines, n_kept = trimming(case, place, held, at_least=_longest_read(case, store))
     if not lines:
         return
@@ -121,6 +123,25 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     emptied = case.holder if has_base(type(held), queue.Queue) else holder
     full_after = _runs_until(case, n_kept)
     yield from (replace(one, full_after=full_after) for one in case.proposal(words, patch, emptied=(emptied,)))
+
+
+def _is_asked_elsewhere(case: Case, store: Store) -> bool:
+    """Return whether other code takes a dict to have what a key of its own asks for: ``self.outputs.pop(ctx.key)``.
+
+    What is dropped is missing there, unless the dict is a cache, and so asked whether it has the key.
+    """
+    if not has_base(type(case.held), dict) or is_made_again(case, store):
+        return False
+    own = store.source.function_of(store.statement)
+    for source, node in _loads(case, store):
+        above = source.parent(node)
+        is_item = isinstance(above, ast.Subscript) and above.value is node and isinstance(above.ctx, ast.Load)
+        is_named = is_item and not isinstance(above.slice, ast.Constant)  # type: ignore[union-attr]  # a subscript
+        call = source.parent(above) if isinstance(above, ast.Attribute) and above.attr == "pop" else None
+        is_named |= isinstance(call, ast.Call) and len(call.args) == 1  # without a default
+        if is_named and (source is not store.source or source.function_of(node) is not own):
+            return True
+    return False
 
 
 def _runs_until(case: Case, n_entries: int) -> int:
