@@ -61,7 +61,7 @@ def end_of(
     if isinstance(function, ast.Lambda):
         return Written.NOWHERE
     if function.name == "__init__":
-        return _at_end_of_owner(case, source, statement, patch, lines, later)
+        return _at_end_of_owner(case, source, statement, patch, lines, later=later)
     if not _does_more(function, statement) or _is_callers(function, lines) or _is_returned(function, lines):
         site = call_site(case, source, function) if n_above else None
         translated = None if site is None else site.translated(lines, function)
@@ -253,7 +253,7 @@ def _names_at(
 
 
 def _at_end_of_owner(
-    case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str], later: Later
+    case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str], *, later: Later
 ) -> Written:
     """Write *lines*, meant for the ``__init__`` that *statement* is in, where the run ends that makes the object.
 

@@ -159,6 +159,7 @@ def test_a_module_leads_to_its_tables():
 
 
 def test_every_hidden_reference_has_a_python_name():
+    others = [source for source, _target, _ in hidden_edges(gc.get_objects()).edges]  # what other tests have left
     parameter = leaf()
     parameter.grad = torch.zeros(3)
     array = np.empty((2, 2), dtype=object)
@@ -169,6 +170,8 @@ def test_every_hidden_reference_has_a_python_name():
     mine = {id(holder[0]), id(result), id(parameter)}
     named = 0
     for source, target, _ in found.edges:
+        if any(source is other for other in others):
+            continue
         if id(source) in mine or type(source).__name__ in ("StackBackward0", "ExpBackward0", "DoubleBackward"):
             assert [name for name in name_references(source, target) if name.suffix], (source, target)
             named += 1

@@ -30,8 +30,9 @@ from leaklab.explain.idioms.callbacks import (
     registered,
     registered_outside,
 )
-from leaklab.explain.idioms.containers import container_growth, field_left_out, let_go
+from leaklab.explain.idioms.containers import container_growth, let_go
 from leaklab.explain.idioms.cycles import (
+    collected,
     cycle_garbage,
     gradients_forgotten,
     immortal_cycle,
@@ -39,11 +40,13 @@ from leaklab.explain.idioms.cycles import (
     packed_detached,
     saved_for_backward,
 )
+from leaklab.explain.idioms.fields import field_left_out, key_left_out
 from leaklab.explain.idioms.frames import (
     closure_kept,
     default_made_anew,
     exception_as_text,
     frame_as_place,
+    raised_anew,
     traceback_kept,
 )
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
@@ -95,8 +98,8 @@ class Idiom:
 
 
 _TAKEN_OUT = (
-    exception_as_text, frame_as_place, key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner,
-    field_left_out, let_go,
+    exception_as_text, frame_as_place, raised_anew, key_stays, reached, way_out, looked_up_last, taken_back,
+    run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
@@ -109,8 +112,8 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("thread-or-worker-kept", left_running, _STORED),
     Idiom("notebook-history", notebook_history, (library_calls,)),
     Idiom("immortal-cycle", immortal_cycle, _OF_CYCLES),
-    Idiom("deepcopy-kept", deepcopy_kept, _TAKEN_OUT),
-    Idiom("cycle-garbage", cycle_garbage, _OF_CYCLES),
+    Idiom("deepcopy-kept", deepcopy_kept, (*_TAKEN_OUT, collected)),
+    Idiom("cycle-garbage", cycle_garbage, (*_OF_CYCLES, collected)),
     Idiom("callback-registry", registered, (ended, left_again, handles_removed, taken_back, made_once)),
     Idiom("native", registered_outside, (left_again, taken_back, made_once)),
     Idiom("native", native, (gradients_forgotten,)),
@@ -171,11 +174,11 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    ended, library_calls, exception_as_text, frame_as_place, left_again, registered_once, handles_removed, cache_bounded, results_emptied,
-    gradients_forgotten, saved_for_backward, packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once,
-    link_cut, group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached,
-    way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, let_go, made_once,
-    defined_once, reused, maybe_calls,
+    ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again, registered_once, handles_removed,
+    cache_bounded, results_emptied, gradients_forgotten, saved_for_backward, packed_detached, graph_cut, newest_part,
+    tasks_leave, wrapped_once, link_cut, group_taken_out, state_taken_out, one_name, put_back, default_made_anew,
+    added_once, key_stays, reached, way_out, looked_up_last, taken_back, run_entry_taken_out, emptied_by_owner,
+    field_left_out, key_left_out, let_go, made_once, defined_once, reused, maybe_calls, collected,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

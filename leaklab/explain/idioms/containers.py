@@ -39,7 +39,7 @@ from leaklab.explain.idioms.windows import (
     window_kept,
 )
 from leaklab.explain.leaks.evidence import BLOCKS, Evidence
-from leaklab.heap.source_lines import Origin, origin_of, sources_with
+from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
 from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict, safe_len
 from leaklab.text import format_bytes
@@ -50,8 +50,6 @@ _OWN = (list, dict, set, collections.deque, bytearray)
 _STREAMS = (io.StringIO, io.BytesIO)
 _QUEUES = (queue.Queue,)
 _MORE_THAN_ONE = 1.5
-_GOING_THROUGH = frozenset({"min", "max", "sorted", "sum", "len", "enumerate", "reversed", "list", "zip", "any", "all"})
-"""Functions that hand the entries to other code of the same text."""
 _IN_ADVICE = {"rows": "1000", "entries": "1000", "characters": "100_000", "bytes": "100_000"}
 """A length that stands for the one that the user needs."""
 
@@ -137,7 +135,7 @@ def let_go(case: Case) -> Iterator[Proposal]:
         if store is not None:
             yield from _only_new(case, store)
         return
-    if not case.is_variable or not _is_users(case):
+    if not case.is_variable or not is_users_own(case):
         return
     if store is None or store.how in ("call", "name"):
         if store is None or not newest_read(case, store):
@@ -186,69 +184,6 @@ def _is_gone_through(source: SourceText, node: ast.expr) -> bool:
     return isinstance(above, ast.Call) and node in above.args and name_of(above.func) != "len"
 
 
-def field_left_out(case: Case) -> Iterator[Proposal]:
-    """Yield how what is kept of each run is stored without the part that takes the memory and that nothing reads.
-
-    ``results.append({"lr": lr, "loss": loss, "model": model})``: the code reads the rates and the losses.
-    """
-    store = case.store
-    if store is None or not isinstance(store.value, ast.Dict) or not _is_users(case):
-        return
-    if any(_is_handed_on(source, node) for source, node in readers(case, store)):
-        return
-    for key, value in zip(store.value.keys, store.value.values, strict=True):
-        if not isinstance(key, ast.Constant) or type(key.value) is not str:
-            continue
-        is_heavy = any(step.reference == f"[{key.value!r}]" for step in case.leak.path.steps)
-        texts = {source.text for source in case.sources} | {text for _filename, text in sources_with(key.value)}
-        is_read = any(_mentions(text, key.value) > (text == store.source.text) for text in texts)
-        if not is_heavy or is_read or len(store.value.keys) == 1:
-            continue
-        patch = case.patch()
-        patch.replace(store.source, store.value, _without(store, key, value))
-        words = f"Leave `{key.value}` out of the entries of `{store.container_text}`: nothing reads it so far."
-        yield from case.proposal(words, patch)
-
-
-def _is_handed_on(source: SourceText, node: ast.expr) -> bool:
-    """Return whether the container or one of its entries goes to code that may read all: ``pd.DataFrame(results)``."""
-    part, above = node, source.parent(node)
-    while isinstance(above, ast.Subscript) and above.value is part and not isinstance(above.slice, ast.Constant):
-        part, above = above, source.parent(above)
-    if isinstance(above, ast.Subscript) and above.value is part and isinstance(above.slice.value, int):  # type: ignore[attr-defined]  # a constant
-        part, above = above, source.parent(above)
-    if isinstance(above, ast.Call) and part in above.args:
-        if name_of(above.func) not in _GOING_THROUGH:
-            return True
-        above = source.parent(above)  # `return min(results, key=...)`: one of them, as it is
-    return isinstance(above, (ast.Return, ast.Yield))
-
-
-def _mentions(text: str, word: str) -> int:
-    try:
-        nodes = ast.walk(ast.parse(text))
-    except (SyntaxError, ValueError):  # a cell with magics
-        return text.count(word) + 1
-    return sum(isinstance(node, ast.Constant) and node.value == word for node in nodes)
-
-
-def _without(store: Store, key: ast.expr, value: ast.expr) -> str:
-    """Return the dict that *store* stores as it is written, but for one pair."""
-    source, whole = store.source, store.value
-    if not isinstance(whole, ast.Dict):
-        return ""
-    begin, _end = source.span(whole)
-    at = whole.values.index(value)
-    first, last = source.span(key)[0], source.span(value)[1]
-    following = whole.keys[at + 1] if at + 1 < len(whole.keys) else None
-    if following is not None:
-        last = source.span(following)[0]
-    elif at:
-        first = source.span(whole.values[at - 1])[1]
-    text = source.text_of(whole)
-    return text[: first - begin] + text[last - begin :]
-
-
 def _not_kept(case: Case, store: Store) -> Iterator[Proposal]:
     """Yield that an iterator is not kept, which nothing reads: it is no data."""
     statement, value = store.statement, store.value
@@ -284,7 +219,7 @@ def _is_collection(held: Any) -> bool:
     return any(has_base(type(held), kind) for kind in (*_OWN, *_STREAMS, *_QUEUES, array.array))
 
 
-def _is_users(case: Case) -> bool:
+def is_users_own(case: Case) -> bool:
     """Return whether the holder may be emptied by the user's code: it is no library's own table.
 
     It is the user's where the user's code adds to it by name, or where nothing but the user's objects and plain

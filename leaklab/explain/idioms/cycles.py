@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import itertools
 import types
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import NATIVE_CACHES
 from leaklab.lines.syntax import own_nodes
 from leaklab.model.paths import CycleCertainty
+from leaklab.runtime.gc_control import user_lets_collect
 from leaklab.runtime.objects import class_attribute, has_base, is_kind_of, is_tensor, loaded_type
 
 _SHORT = range(4)
@@ -43,6 +45,15 @@ def cycle_garbage(e: Evidence) -> Advice | None:
         "cycle: hold one of the references weakly (`weakref.ref`), or set it to None when the object is done.",
         "Not weakly if this reference is the only one that keeps its object.",
     )
+
+
+def collected(case: Case) -> Iterator[Proposal]:
+    """Yield how garbage in cycles is collected where the user has switched the collector off."""
+    if user_lets_collect() or case.program.function or "reference cycle" not in case.leak.path.root:
+        return
+    lines = ["gc.collect()"] if case.program.namespace.get("gc") is gc else ["import gc", "gc.collect()"]
+    words = "Let the collector run at the end of each run: it is switched off."
+    yield from case.at_end(words, *lines)
 
 
 def _of_ctx(e: Evidence) -> str | None:

@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
 
-from leaklab.cure.case import Case, called
+from leaklab.cure.case import Case, called, name_of
 from leaklab.cure.ends import definition_of
 from leaklab.cure.live import evaluate, newest
 from leaklab.cure.source import Proposal, SourceText
@@ -194,6 +194,22 @@ def _as_text(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposa
     )
     for what, write in ways:
         yield from case.instead(f"Keep {what}: {why}.", source, node, write.format(name))
+
+
+def raised_anew(case: Case) -> Iterator[Proposal]:
+    """Yield how one exception that is raised again and again loses the traceback of the times before."""
+    names = {step.reference for step in case.leak.path.steps}
+    for source in case.sources:
+        for node in (one for one in source.nodes if isinstance(one, ast.Raise)):
+            error = node.exc
+            if not isinstance(error, (ast.Name, ast.Attribute)) or not {name_of(error), f".{name_of(error)}"} & names:
+                continue
+            caught = (one.name for one in source.above(node) if isinstance(one, ast.ExceptHandler))
+            if isinstance(error, ast.Name) and error.id in caught:
+                continue
+            words = "Raise it without the traceback of earlier times: that keeps the local variables of every frame."
+            yield from case.instead(words, source, error, f"{source.text_of(error)}.with_traceback(None)")
+            return
 
 
 def _is_formatted(source: SourceText, node: ast.expr) -> bool:

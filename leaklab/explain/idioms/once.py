@@ -24,10 +24,22 @@ _N_LAST = 4
 
 def made_once(case: Case) -> Iterator[Proposal]:
     """Yield how what every run makes and nothing takes back is made by the first run only."""
+    of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
-        if _MADE_ONCE.search(source.text_of(call.func)):
+        if _MADE_ONCE.search(source.text_of(call.func)) or _makes_once(case, call, of_run):
             yield from _once(case, source, statement, name, "Make")
             return
+
+
+def _makes_once(case: Case, call: ast.Call, of_run: set[str]) -> bool:
+    """Return whether *call* calls a function of the user's that makes such a thing, and gives it nothing of the run."""
+    function = evaluate(ast.unparse(call.func), case.program.namespace)
+    definition = definition_of(case, function) if type(function) is types.FunctionType else None
+    given = [node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one)]
+    if definition is None or any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given):
+        return False
+    made = (node for node in ast.walk(definition) if isinstance(node, ast.Call))
+    return any(_MADE_ONCE.search(ast.unparse(one.func)) for one in made)
 
 
 def reused(case: Case) -> Iterator[Proposal]:

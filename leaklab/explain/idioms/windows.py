@@ -49,14 +49,21 @@ def readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
 
 
 def _loads(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
-    """Yield where the code around does anything with the container but fill it."""
+    """Yield where the code around does anything with the container but fill and empty it."""
     name, inside = last_name(store.container_text), {*ast.walk(store.statement)}
     for source in _sources(case, store):
         for node in source.nodes:
             if not isinstance(node, (ast.Name, ast.Attribute)) or name_of(node) != name:
                 continue
-            if isinstance(node.ctx, ast.Load) and not _is_filled(source, node, name) and node not in inside:
+            is_emptied = _is_emptied(source, node)
+            if isinstance(node.ctx, ast.Load) and not (is_emptied or _is_filled(source, node, name) or node in inside):
                 yield source, node
+
+
+def _is_emptied(source: SourceText, node: ast.expr) -> bool:
+    """Return whether *node* is emptied where it stands, ``losses.clear()``: that reads nothing."""
+    above = source.parent(node)
+    return isinstance(above, ast.Attribute) and above.attr == "clear"
 
 
 def _sources(case: Case, store: Store) -> Iterable[SourceText]:
