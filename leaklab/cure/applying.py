@@ -8,7 +8,7 @@ and attributes. A generator that is suspended in such a function goes on with th
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import reduce
@@ -266,16 +266,19 @@ def _give(swap: _Swap, given: list[tuple[FunctionType, CodeType, CodeType]]) -> 
     if not wanted:
         return
     by_code = {swap.old[path]: swap.new[path] for path in wanted}
+    made_by_changed = {swap.old[path] for path in wanted if path[:-1] in wanted}
     names = {code.co_name for code in by_code}
     with whole_heap() as objects:
-        for thing in objects:
-            if type(thing) is not FunctionType or thing.__code__.co_name not in names:
-                continue
+        functions = [thing for thing in objects if type(thing) is FunctionType and thing.__code__.co_name in names]
+        n_alive = Counter(thing.__code__ for thing in functions)
+        for thing in functions:
             old = thing.__code__
             new = by_code.get(old)
             if new is None or old.co_filename != new.co_filename:
                 continue
             if old.co_freevars != new.co_freevars:
+                if old in made_by_changed and n_alive[old] > 1:
+                    continue  # each call of the enclosing function makes one: those of earlier calls stay as they are
                 msg = "it would need other variables of the enclosing function"
                 raise NotTriedError(msg)
             given.append((thing, old, new))  # first: an interrupt may come behind any of these lines

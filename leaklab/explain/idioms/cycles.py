@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from leaklab.cure.case import Case, last_name, name_of
-from leaklab.cure.ends import definition_of, end_of, is_of_run, receiver_of
+from leaklab.cure.ends import definition_of, end_of, is_of_run, receiver_of, statements
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
@@ -54,6 +54,39 @@ def collected(case: Case) -> Iterator[Proposal]:
     lines = ["gc.collect()"] if case.program.namespace.get("gc") is gc else ["import gc", "gc.collect()"]
     words = "Let the collector run at the end of each run: it is switched off."
     yield from case.at_end(words, *lines)
+
+
+def hook_without_itself(case: Case) -> Iterator[Proposal]:
+    """Yield how the hook of a tensor has the tensor's value and not the tensor, whose graph keeps the hook.
+
+    ``h.register_hook(lambda grad: grad * h)``: a cycle through C++, which the collector cannot see.
+    """
+    for source, statement in statements(case):
+        for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
+            tensor = call.func.value if isinstance(call.func, ast.Attribute) and name_of(call.func) == _HOOK else None
+            hook = call.args[0] if len(call.args) == 1 else None
+            if not isinstance(tensor, ast.Name) or not isinstance(hook, ast.Lambda):
+                continue
+            uses = [node for node in ast.walk(hook.body) if isinstance(node, ast.Name) and node.id == tensor.id]
+            if not uses or not all(isinstance(one.ctx, ast.Load) for one in uses):
+                continue
+            patch, value = case.patch(), case.fresh(f"{tensor.id}_value")
+            patch.before(source, statement, [f"{value} = {tensor.id}.detach()"])
+            for use in uses:
+                patch.replace(source, _detached(source, use), value)
+            words = f"Let the hook use the value of `{tensor.id}`: the graph of `{tensor.id}` keeps the hook."
+            yield from case.proposal(words, patch)
+            return
+
+
+_HOOK = "register_hook"
+
+
+def _detached(source: SourceText, node: ast.expr) -> ast.expr:
+    """Return the call of ``detach`` that *node* is detached by, else *node*."""
+    above = source.parent(node)
+    call = source.parent(above) if isinstance(above, ast.Attribute) and above.attr == "detach" else None
+    return call if isinstance(call, ast.Call) else node
 
 
 def _of_ctx(e: Evidence) -> str | None:

@@ -370,7 +370,8 @@ def _by_key(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, ca
 def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
     """Return the object that *call* is a method of, `MISSING` if that is not known.
 
-    What the code calls ``self.bus`` in a method is looked for in the object that the run makes and names.
+    What the code calls ``self.bus`` in a method is looked for in the object that the run makes and names, a parameter
+    in what the one call of the function gives.
     """
     if not isinstance(call.func, ast.Attribute):
         return MISSING
@@ -381,6 +382,9 @@ def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
         made = list(made_in_run(case, owner.name)) or list(_variables_of(case, owner.name))
         if len(made) == 1:
             text = with_names(text, {receiver_of(function): made[0]})
+    elif isinstance(function, FUNCTIONS) and re.split(r"\W", text)[0] in {one.arg for one in function.args.args}:
+        site = call_site(case, source, function)
+        text = with_names(text, site.names) if site is not None else text
     return evaluate(text, case.program.namespace)
 
 
