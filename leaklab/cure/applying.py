@@ -266,7 +266,7 @@ def _give(swap: _Swap, given: list[tuple[FunctionType, CodeType, CodeType]]) -> 
     if not wanted:
         return
     by_code = {swap.old[path]: swap.new[path] for path in wanted}
-    made_by_changed = {swap.old[path] for path in wanted if path[:-1] in wanted}
+    lambdas = {swap.old[path] for path in wanted if path[:-1] in wanted and swap.old[path].co_name == "<lambda>"}
     names = {code.co_name for code in by_code}
     with whole_heap() as objects:
         functions = [thing for thing in objects if type(thing) is FunctionType and thing.__code__.co_name in names]
@@ -277,7 +277,7 @@ def _give(swap: _Swap, given: list[tuple[FunctionType, CodeType, CodeType]]) -> 
             if new is None or old.co_filename != new.co_filename:
                 continue
             if old.co_freevars != new.co_freevars:
-                if old in made_by_changed and n_alive[old] > 1:
+                if old in lambdas and n_alive[old] > 1:
                     continue  # each call of the enclosing function makes one: those of earlier calls stay as they are
                 msg = "it would need other variables of the enclosing function"
                 raise NotTriedError(msg)

@@ -129,9 +129,10 @@ def _before_next(case: Case, source: SourceText, statement: ast.stmt, patch: Pat
     if first is None or any(map(case.is_deleted_in_run, of_run)):
         return False
     if of_run:
-        patch.before(source, first, [f'if "{of_run[0]}" in globals():', *(f"    {line}" for line in lines)])
+        guarded = [f'if "{of_run[0]}" in globals():', *(f"    {line}" for line in lines)]
+        patch.before(source, first, guarded, on_top=True)
     elif all(map(_OWN_UNDO.fullmatch, lines)):
-        patch.before(source, first, lines)
+        patch.before(source, first, lines, on_top=True)
     else:
         return False
     return True

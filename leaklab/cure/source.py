@@ -223,8 +223,8 @@ class Patch:
         new = "".join(f"\n{indent}{line}" for line in lines)
         self._add(source, _Edit(at, at, new, first, last))
 
-    def before(self, source: SourceText, statement: ast.stmt, lines: Sequence[str]) -> None:
-        """Write *lines* above *statement*, in its block."""
+    def before(self, source: SourceText, statement: ast.stmt, lines: Sequence[str], *, on_top: bool = False) -> None:
+        """Write *lines* above *statement*, in its block; *on_top* of what was written there already, or below it."""
         decorators = getattr(statement, "decorator_list", [])
         first = min([statement.lineno, *(one.lineno for one in decorators)])
         start = source.span(statement)[0] if not decorators else source.at(first, 0)
@@ -233,7 +233,8 @@ class Patch:
             self.is_possible = False
             return
         at = source.at(first, 0)
-        self._add(source, _Edit(at, at, "".join(f"{indent}{line}\n" for line in lines), first, first))
+        edit = _Edit(at, at, "".join(f"{indent}{line}\n" for line in lines), first, first)
+        self._add(source, edit, on_top=on_top)
 
     def _break_head(self, source: SourceText, statement: ast.stmt, lines: Sequence[str], behind: str) -> None:
         """Give the one statement behind a head (``for x in y: statement``) a block of its own, with *lines* in it."""
@@ -303,12 +304,12 @@ class Patch:
         self._edits.pop(source.filename, None)
         self._sources.pop(source.filename, None)
 
-    def _add(self, source: SourceText, edit: _Edit) -> None:
+    def _add(self, source: SourceText, edit: _Edit, *, on_top: bool = False) -> None:
         self._sources[source.filename] = source
         edits = self._edits.setdefault(source.filename, [])
         if any(edit.start < other.end and other.start < edit.end for other in edits):
             self.is_possible = False
-        edits.append(edit)
+        edits.insert(0 if on_top else len(edits), edit)
 
     def changes(self) -> tuple[Change, ...]:
         """Return what was collected, by whole lines; nothing if a piece was impossible or the result is no Python."""
@@ -346,8 +347,11 @@ class Patch:
 
 
 def _from_last(edits: list[_Edit]) -> list[_Edit]:
-    """Return *edits* so that each leaves the places of the next as they are; of two at one place the later is below."""
-    numbered = sorted(enumerate(edits), key=lambda item: (item[1].start, item[0]))
+    """Return *edits* so that each leaves the places of the next as they are; of two at one place the later is below.
+
+    What stands at a place and is replaced lies below all that is written there.
+    """
+    numbered = sorted(enumerate(edits), key=lambda item: (item[1].start, item[1].end > item[1].start, item[0]))
     return [edit for _, edit in reversed(numbered)]
 
 

@@ -242,7 +242,8 @@ PROGRAMS = {
         "import atexit\nclass Engine:\n    def __init__(self):\n        self.weights = bytearray(9000)\n"
         "        atexit.register(self.close)\n    def close(self):\n        pass",
         "engine = Engine()",
-        "probably the table of atexit.register", "callback-registry", "", "atexit.unregister(engine.close)",
+        "probably the table of atexit.register", "callback-registry", "",
+        'if "engine" in globals():\n    atexit.unregister(engine.close)\nengine = Engine()',
         makes="self.weights", root="probably the table of atexit.register",
     ),
     "exceptions": Leaking(
@@ -269,7 +270,9 @@ PROGRAMS = {
     ),
     "timers": Leaking(
         "import threading", "payload = bytearray(5000)\nthreading.Timer(3600, print, [payload]).start()",
-        "a frame in thread 'Thread-1'", "thread-or-worker-kept", "Timer(", "timer.cancel()", root="thread 'Thread-1'",
+        "a frame in thread 'Thread-1'", "thread-or-worker-kept", "Timer(",
+        'if "timer" in globals():\n    timer.cancel()\ntimer = threading.Timer(3600, print, [payload])\ntimer.start()',
+        root="thread 'Thread-1'",
     ),
     "figures in a loop": Leaking(
         "import io, matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt",
@@ -281,7 +284,7 @@ PROGRAMS = {
         "import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\nfig, ax = plt.subplots()",
         "trace = bytearray(5000)\nfig.canvas.mpl_connect('motion_notify_event', lambda event, t=trace: None)",
         "fig._canvas_callbacks.callbacks['motion_notify_event']", "callback-registry", "mpl_connect",
-        "fig.canvas.mpl_disconnect(connection)",
+        'if "connection" in globals():\n    fig.canvas.mpl_disconnect(connection)',
     ),
     "tasks in a set": Leaking(
         "import asyncio\nbackground = set()\nloop = asyncio.new_event_loop()\nasync def fetch():\n"
@@ -397,7 +400,8 @@ PROGRAMS = {
         "from matplotlib.backends.backend_agg import FigureCanvasAgg\ncanvas = FigureCanvasAgg(Figure())\n"
         "def follow(points):\n    return canvas.mpl_connect('button_press_event', lambda event: points[0])",
         "cid = follow(bytearray(3000))",
-        "canvas.figure._canvas_callbacks.callbacks", "callback-registry", "return canvas", "canvas.mpl_disconnect(cid)",
+        "canvas.figure._canvas_callbacks.callbacks", "callback-registry", "return canvas",
+        'if "cid" in globals():\n    canvas.mpl_disconnect(cid)\ncid = follow(bytearray(3000))',
     ),
     "a scope that is entered by hand": Leaking(
         "class Scope:\n    active = []\n    def __init__(self):\n        self.pad = bytearray(2000)\n"

@@ -181,7 +181,8 @@ CAUSES = {
         "    def schedule(self, function, path):\n        watch = Watch()\n        self.table[watch] = function\n"
         "        return watch\n    def unschedule(self, watch):\n        del self.table[watch]\nobserver = Observer()",
         "rows = [0] * 2000\ndef changed(rows=rows):\n    return len(rows)\nwatch = observer.schedule(changed, '/tmp')",
-        "observer.table", "callback-registry", "observer.schedule", "observer.unschedule(watch)",
+        "observer.table", "callback-registry", "observer.schedule",
+        'if "watch" in globals():\n    observer.unschedule(watch)',
     ),
     "links of views": Leaking(
         "class Link:\n    def __init__(self, value, view):\n        self.value, self.view = value, view\n"
@@ -196,7 +197,8 @@ CAUSES = {
         "import threading\ndef watch_over(block):\n    timer = threading.Timer(3600, len, [block])\n"
         "    timer.daemon = True\n    timer.start()\n    return timer",
         "timer = watch_over(bytearray(5000))",
-        "a frame in thread 'Thread-1'", "thread-or-worker-kept", "timer.start", "timer.cancel()",
+        "a frame in thread 'Thread-1'", "thread-or-worker-kept", "timer.start",
+        'if "timer" in globals():\n    timer.cancel()',
         makes="threading.Timer", root="thread 'Thread-1'",
     ),
     "executors of a class": Leaking(

@@ -137,7 +137,7 @@ def _in_use(case: Case, expression: str, held: Any) -> str | None:
         return "callbacks"
     if what := still_running(oldest) or _suspended(oldest):
         return what
-    if all(has_base(type(one), type) for one in entries):
+    if all(has_base(type(one), type) for one in entries) and len(set(map(id, entries))) > 1:
         return "classes"
     names = re.findall(r"[^\W\d]\w*", re.sub(r"\[[^\]]*\]", "", expression))
     if case.leak.cause in _CAUSES or (names and _REGISTRY.search(names[-1])):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import collections
 import contextlib
+import functools
 import itertools
 import re
 import sys
@@ -46,6 +47,7 @@ from leaklab.explain.counterparts import (
 from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
 from leaklab.explain.idioms.own_entries import TAKE_OUT
+from leaklab.explain.idioms.windows import readers
 from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import (
@@ -266,10 +268,17 @@ def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
     if undo := takes_result(type_name(type(owner)), name):
         return undo
     if undo := takes_one_out(type_name(type(owner)), name):
-        return undo if call.args and is_registry(case, source.text_of(call.func.value)) else ""
+        place = source.text_of(call.func.value)
+        return undo if call.args and is_registry(case, place) and not _is_work(case) else ""
     if has_base(type(owner), contextlib.ExitStack) and not _are_alike(owner):
         return ""
     return next((undo for undo in undoing(name) if has_method(owner, undo)), "")
+
+
+def _is_work(case: Case) -> bool:
+    """Return whether what is kept is to be called with arguments of its own, and no code of the user's calls it yet."""
+    is_partial = is_exactly(newest(case.held), (functools.partial,))
+    return is_partial and case.store is not None and not any(readers(case, case.store))
 
 
 def _are_alike(stack: object) -> bool:
