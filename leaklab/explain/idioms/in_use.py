@@ -107,7 +107,7 @@ def _is_numbered(case: Case, expression: str) -> bool:
 
 
 def _is_kept_as_number(source: SourceText, length: ast.Call) -> bool:
-    """Return whether *length* is a subscript, is given to what is no report, or gets a name, itself or in a text."""
+    """Return whether *length*, itself or in a text, becomes a key, an attribute, or an argument of a class."""
     node, above = length, source.parent(length)
     while isinstance(above, (ast.FormattedValue, ast.JoinedStr, ast.Tuple)) or (
         isinstance(above, ast.BinOp) and isinstance(above.left, ast.Constant) and type(above.left.value) is str
@@ -118,7 +118,15 @@ def _is_kept_as_number(source: SourceText, length: ast.Call) -> bool:
     if isinstance(above, (ast.Call, ast.keyword)):
         call = source.parent(above) if isinstance(above, ast.keyword) else above
         return isinstance(call, ast.Call) and name_of(call.func)[:1].isupper()  # a class: Trial(len(self.trials))
-    return isinstance(above, (ast.Assign, ast.AnnAssign))
+    targets = (
+        above.targets if isinstance(above, ast.Assign) else [above.target] if isinstance(above, ast.AnnAssign) else []
+    )
+    parts = [part for target in targets for part in ast.walk(target)]
+    names = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return any(isinstance(part, ast.Attribute) for part in parts) or any(
+        isinstance(one, ast.Subscript) and any(getattr(inner, "id", None) in names for inner in ast.walk(one.slice))
+        for one in source.nodes
+    )
 
 
 def _n_in(held: Any, kind: str) -> str:
