@@ -191,13 +191,15 @@ def _words_of_older_class(view: HeapView, finding: Finding) -> str:
     """Say of a place in an object whose class a cell has defined anew since that the object runs the older code.
 
     Empty where there is none, or where the class has no code that asks for the attribute by which the place is reached.
+    What a run has made of a class that each run defines is not older than the runs.
     """
     chain = () if finding.address is None or view.namespace < 0 else finding.address.chain
     namespace: Any = view.objects[view.namespace] if chain else {}
     steps, home = finding.leak.path.steps, namespace.get("__name__")
     for place, (address, step) in enumerate(zip(chain, steps[1:], strict=False)):
         vertex = view.index.vertex_of(address)
-        kind = type(view.objects[vertex]) if vertex >= 0 else object
+        is_older = vertex >= 0 and int(view.blamed_run[vertex]) == BASELINE
+        kind = type(view.objects[vertex]) if is_older else object
         name = type_name(kind).rpartition(".")[2]
         now: Any = namespace.get(name) if class_attribute(kind, "__module__") == home else None
         if not is_kind_of(now, type) or now is kind or type_name(now) != type_name(kind):

@@ -140,6 +140,8 @@ def _before_next(case: Case, source: SourceText, statement: ast.stmt, patch: Pat
 
 def _binds(statement: ast.stmt, names: list[str]) -> bool:
     """Return whether *statement* gives one of *names* a value."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        return statement.name in names
     return any(
         isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names
         for node in ast.walk(statement)

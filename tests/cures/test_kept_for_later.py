@@ -136,7 +136,37 @@ def gated(x):
     return out.mean().item()
 x = torch.ones(9000, requires_grad=True)
 """
+LOG = "import logging, torch\nlog = logging.getLogger('kept.for.later')"
+DROP = """\
+class Drop(logging.Filter):
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+log.addFilter(Drop(torch.ones(9000)))
+log.debug("done")
+"""
+TASKS = """\
+import asyncio, torch
+loop, tasks = asyncio.new_event_loop(), []
+async def poll(batch):
+    while True:
+        await asyncio.sleep(60)
+async def start():
+    tasks.append(asyncio.ensure_future(poll(torch.ones(9000))))
+"""
 CURED = {
+    "a button": (
+        "import ipywidgets, torch\nbutton = ipywidgets.Button()",
+        "table = torch.ones(9000)\nbutton.on_click(lambda _button: print(table.sum()))",
+        'if "callback" in globals():\n    button.on_click(callback, remove=True)\ncallback = lambda',
+    ),
+    "tasks": (TASKS, "loop.run_until_complete(start())", "for earlier in tasks:\n    earlier.cancel()\ntasks.clear()"),
+    "a function that the cell defines": (
+        "import gc, torch",
+        "data = torch.ones(9000)\ndef watch(phase, info):\n    data.sum()\ngc.callbacks.append(watch)",
+        'if "watch" in globals():\n    gc.callbacks.remove(watch)\ndef watch(',
+    ),
+    "a filter whose class the cell defines": (LOG, DROP, "log.removeFilter(drop)"),
     "a hook over its own tensor": (
         GATED, "value = gated(x)", "out_value = out.detach()\n    out.register_hook(lambda grad: grad * out_value)",
     ),

@@ -41,6 +41,7 @@ from leaklab.explain.idioms.cycles import (
     packed_detached,
     saved_for_backward,
 )
+from leaklab.explain.idioms.drawings import drawn_anew
 from leaklab.explain.idioms.fields import field_left_out, key_left_out
 from leaklab.explain.idioms.frames import (
     closure_kept,
@@ -55,6 +56,7 @@ from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.inverses import taken_back
 from leaklab.explain.idioms.keys import key_stays
 from leaklab.explain.idioms.lifetimes import (
+    earlier_ended,
     ended,
     finished_tasks,
     left_open,
@@ -99,11 +101,11 @@ class Idiom:
 
 
 _TAKEN_OUT = (
-    exception_as_text, frame_as_place, raised_anew, key_stays, reached, way_out, looked_up_last, taken_back,
+    exception_as_text, frame_as_place, raised_anew, key_stays, reached, way_out, looked_up_last, drawn_anew, taken_back,
     run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
-_STORED = (ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
+_STORED = (ended, earlier_ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
 """The same where it may have an end, or a library lets go of it."""
 _OF_CYCLES = (hook_without_itself, handles_removed, gradients_forgotten, saved_for_backward, packed_detached)
 
@@ -131,7 +133,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("container-growth", table_of_module, (one_name, added_once)),
     Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
     Idiom("global-cache", cached_results, (cache_bounded, results_emptied)),
-    Idiom("closure-kept", closure_kept, (ended, default_made_anew, put_back, *_TAKEN_OUT)),
+    Idiom("closure-kept", closure_kept, (ended, earlier_ended, default_made_anew, put_back, *_TAKEN_OUT)),
     Idiom(
         "graph-kept", graph_kept, (gradients_forgotten, packed_detached, graph_cut, newest_part, link_cut, *_TAKEN_OUT)
     ),
@@ -175,12 +177,12 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again, registered_once,
+    ended, earlier_ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again, registered_once,
     hook_without_itself, handles_removed, cache_bounded, results_emptied, gradients_forgotten, saved_for_backward,
     packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, state_taken_out,
-    one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last, taken_back,
-    run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go, made_once, defined_once, reused,
-    maybe_calls, collected,
+    one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last, drawn_anew,
+    taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go, made_once, defined_once,
+    reused, maybe_calls, collected,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

@@ -21,7 +21,7 @@ from leaklab.explain.idioms.advice import (
     place_words,
     written,
 )
-from leaklab.explain.idioms.frames import is_argument_of_partial
+from leaklab.explain.idioms.frames import is_argument_of_partial, is_chain_of_functions
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
 from leaklab.measure.registries import Registry, registry_on
@@ -40,7 +40,8 @@ def callback_registry(e: Evidence) -> Advice | None:
     It is one because a library calls back from it (logging, matplotlib, IPython, finalizers, ``gc.callbacks``), or
     because every entry of the collection is something to be called.
     """
-    all_callable = bool(e.entry_kinds) and e.entry_kinds <= _CALLABLES and not is_argument_of_partial(e)
+    is_none = is_chain_of_functions(e) or is_argument_of_partial(e)
+    all_callable = bool(e.entry_kinds) and e.entry_kinds <= _CALLABLES and not is_none
     if e.crossing is None or not (_is_in_registry(e) or (all_callable and e.is_collected)):
         return None
     texts = [text for step in e.steps_above for text in (step.reference, step.kind)]

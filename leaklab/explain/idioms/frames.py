@@ -35,7 +35,7 @@ def closure_kept(e: Evidence) -> Advice | None:
     """A closure, a default argument, a partial or a suspended frame keeps it."""
     through = any(step.reference.startswith(_WORDS) or ".__defaults__" in step.reference for step in e.steps_above)
     crosses = e.crossing is not None and e.crossing.kind in _PLACES
-    crosses = crosses or is_argument_of_partial(e)
+    crosses = crosses or is_argument_of_partial(e) or is_chain_of_functions(e)
     has_ended = is_result_of_task(e)
     suspended = not has_ended and (bool(e.entry_kinds & _SUSPENDED) or e.any_role(Role.SUSPENDED))
     if e.crossing is not None and e.crossing.text == HEAD_OF_GRAPH:  # the variable is wanted, its history is not
@@ -56,6 +56,8 @@ def closure_kept(e: Evidence) -> Advice | None:
             f"it{clearing(e)}.",
             "Not while somebody will still ask for the next value.",
         )
+    if is_chain_of_functions(e):
+        return _in_chain(e)
     default = next((step.reference for step in e.steps_above if step.reference.startswith("default of")), "")
     if default or any("__kwdefaults__" in step.reference for step in e.steps_above):
         name = re.match(r"default of '(\w+)' of (.+)", default)
@@ -84,7 +86,11 @@ def _in_closure(e: Evidence) -> Advice:
             "run before.",
             "Not if they are all still to be called.",
         )
-    function = e.holder.partition(".__closure__")[0]
+    return _in_chain(e)
+
+
+def _in_chain(e: Evidence) -> Advice:
+    function = _INSIDE_FUNCTION.split(e.holder)[0]
     place = named(function) if is_expression(function) and not is_private(function) else place_words(e)
     return Advice(
         f"{place} keeps functions of earlier runs with the variables that they use: each run wraps the function of "
@@ -92,6 +98,15 @@ def _in_closure(e: Evidence) -> Advice:
         "arguments.",
         "Not if every layer is needed.",
     )
+
+
+def is_chain_of_functions(e: Evidence) -> bool:
+    """Return whether a function has that of the run before as a default or in its closure: each wraps the last."""
+    functions = e.entry_kinds <= {"function", "method"}
+    return e.crossing is not None and functions and e.holder.endswith((".__defaults__", ".__kwdefaults__"))
+
+
+_INSIDE_FUNCTION = re.compile(r"\.__(?:closure|defaults|kwdefaults)__")
 
 
 def is_argument_of_partial(e: Evidence) -> bool:

@@ -32,7 +32,6 @@ from leaklab.cure.ends import (
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method, newest
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import (
-    DRAWN,
     OF_EVENTS,
     OF_RESULTS,
     UNDO_FUNCTIONS,
@@ -74,7 +73,7 @@ def taken_back(case: Case) -> Iterator[Proposal]:
         call = statement.value
         if is_hook_call(call):
             continue
-        ways = (_drawn_anew, _by_result, _by_counterpart, _by_function, _by_key)
+        ways = (_by_result, _by_counterpart, _by_flag, _by_function, _by_key)
         found = next(itertools.chain.from_iterable(way(case, source, statement, call) for way in ways), None)
         if found is not None:
             yield found
@@ -116,23 +115,6 @@ _WORDS = {
     Written.AT_END: TAKE_OUT,
     Written.BEFORE_NEXT: "Before the run does it again, take back what the run before has left: `{}`.",
 }
-
-
-def _drawn_anew(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
-    """Yield how what earlier runs have drawn into axes goes before the next run draws: at its end it is to be seen."""
-    axes, kind = type_name(type(_live_owner(case, source, call))), type_name(type(newest(case.held)))
-    drawn = next((name for of, name in DRAWN if kind.startswith(of)), "")
-    if isinstance(call.func, ast.Attribute) and axes.startswith("matplotlib.axes.") and drawn:
-        place, outer = source.text_of(call.func.value), [statement, *source.loops_around(statement)][-1]
-        first = next(one for one in source.siblings(outer) if one is outer or _calls_method_of(source, one, place))
-        patch, every = case.patch(), f"{place}.{drawn}"
-        patch.before(source, first, [f"for old in list({every}):", "    old.remove()"])
-        yield from case.proposal(f"Before it is drawn, remove what earlier runs have drawn: all of `{every}`.", patch)
-
-
-def _calls_method_of(source: SourceText, statement: ast.stmt, place: str) -> bool:
-    calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(isinstance(one, ast.Attribute) and source.text_of(one.value) == place for one in calls)
 
 
 def _by_result(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
@@ -187,7 +169,7 @@ def _method_of(thing: object) -> str:
 def _live_function(case: Case, source: SourceText, call: ast.Call) -> types.FunctionType | None:
     """Return the function of Python that *call* calls, None where that is not known."""
     if isinstance(call.func, ast.Attribute):
-        owner = _live_owner(case, source, call)
+        owner = live_owner(case, source, call)
         is_owner = is_kind_of(owner, type) or is_kind_of(owner, types.ModuleType)
         found = None if owner is MISSING else static_attribute(owner if is_owner else type(owner), call.func.attr)
     else:
@@ -202,7 +184,7 @@ def _by_counterpart(
     undo = _counterpart(case, source, call)
     if not undo or not isinstance(call.func, ast.Attribute):
         return
-    place, patch, owner = source.text_of(call.func.value), case.patch(), _live_owner(case, source, call)
+    place, patch, owner = source.text_of(call.func.value), case.patch(), live_owner(case, source, call)
     if place == "atexit" and not (call.args and lets_go(name_of(call.args[0]))):
         return  # what is to happen at exit would not happen
     is_handle_wanted = _wants_handle(owner, undo, call.func.attr) or _wants_result(case, statement, owner, undo)
@@ -221,6 +203,22 @@ def _by_counterpart(
         lines.append(f"{args[0]}.close()")
     if written := end_of(case, source, statement, patch, lines, later=_later(line)):
         yield from case.proposal(_WORDS[written].format(line), patch)
+
+
+def _by_flag(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
+    """Yield how the same call takes back what it has registered: ``button.on_click(callback, remove=True)``."""
+    if not isinstance(call.func, ast.Attribute) or not call.args or call.keywords:
+        return
+    if _FLAG not in _parameters(live_owner(case, source, call), call.func.attr)[len(call.args) :]:
+        return
+    patch = case.patch()
+    args = _named_arguments(case, source, statement, call.args, patch)
+    line = f"{source.text_of(call.func)}({', '.join(args)}, {_FLAG}=True)"
+    if written := end_of(case, source, statement, patch, [line], later=Later.ALWAYS):
+        yield from case.proposal(_WORDS[written].format(line), patch)
+
+
+_FLAG = "remove"
 
 
 def _are_plain(case: Case, source: SourceText, nodes: list[ast.expr]) -> bool:
@@ -242,7 +240,7 @@ def _returned_taken_back(case: Case, source: SourceText, statement: ast.stmt) ->
         or not isinstance(function, FUNCTIONS)
     ):
         return
-    site, owner = call_site(case, source, function), _live_owner(case, source, call)
+    site, owner = call_site(case, source, function), live_owner(case, source, call)
     undo = _counterpart(case, source, call)
     if site is None or not undo or not isinstance(site.statement, (ast.Expr, ast.Assign)):
         return
@@ -262,7 +260,7 @@ def _counterpart(case: Case, source: SourceText, call: ast.Call) -> str:
     """Return the name of the function that undoes *call*, if the object that it is called on has one."""
     if not isinstance(call.func, ast.Attribute):
         return ""
-    name, owner = call.func.attr, _live_owner(case, source, call)
+    name, owner = call.func.attr, live_owner(case, source, call)
     if owner is MISSING:
         return ""
     if undo := takes_result(type_name(type(owner)), name):
@@ -376,7 +374,7 @@ def _by_key(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, ca
         return
 
 
-def _live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
+def live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
     """Return the object that *call* is a method of, `MISSING` if that is not known.
 
     What the code calls ``self.bus`` in a method is looked for in the object that the run makes and names, a parameter

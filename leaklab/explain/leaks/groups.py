@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
+from leaklab.explain.leaks.entries import entries_of
 from leaklab.heap.names.reference import Reference
 from leaklab.heap.paths import fingerprint, fold
 from leaklab.heap.reachability import references_of
@@ -215,37 +216,13 @@ def group_survivors(view: HeapView) -> tuple[list[Group], list[int]]:
     """
     leaked = np.flatnonzero(view.leaked)
     reached = leaked[view.tree.root_of[leaked] >= 0]
-    entry_of = _entries(view, reached)
+    entry_of = entries_of(view, reached)
     groups = _by_place(view, sorted(set(entry_of.values())))
     by_entry = {entry: group for group in groups for entry in group.entries}
     for vertex, entry in entry_of.items():
         by_entry[entry].members.append(vertex)
         by_entry[entry].hangs_on.append(entry)
     return groups, without_unseen_parts(view, leaked[view.tree.root_of[leaked] < 0].tolist())
-
-
-def _entries(view: HeapView, reached: npt.NDArray[np.int64]) -> dict[int, int]:
-    """Return for each leaked vertex where its path leaves what has a reason to live.
-
-    That is the first leaked object on it: whatever comes after hangs on that one. Where nodes of an autograd graph lead
-    to it, it is the first of them: the nodes of one long graph are one place, not many holders.
-    """
-    parent, leaked, in_graph = view.tree.parent, view.leaked, view.in_graph
-    entry_of: dict[int, int] = {_NOWHERE: _NOWHERE}
-    graph_of: dict[int, int] = {_NOWHERE: _NOWHERE}  # the first of the nodes that lead here without interruption
-    for vertex in reached.tolist():
-        chain = [vertex]
-        while chain[-1] not in entry_of:
-            chain.append(int(parent[chain[-1]]))
-        before = chain.pop()
-        for place in reversed(chain):
-            first = graph_of[before] if graph_of[before] >= 0 else place
-            graph_of[place] = first if in_graph[place] else _NOWHERE
-            entry_of[place] = first if leaked[place] else _NOWHERE
-            if entry_of[before] >= 0:
-                entry_of[place] = entry_of[before]
-            before = place
-    return {vertex: entry_of[vertex] for vertex in reached.tolist()}
 
 
 def _by_place(view: HeapView, entries: list[int]) -> list[Group]:
