@@ -23,8 +23,6 @@ from leaklab.text import visible
 
 _RUNS_KEPT = 3
 """At least so many runs' entries a bounded container keeps; not many more, for the bound must be reached in a trial."""
-_OF_SETUP = 20
-"""More runs' entries than these are no runs': warm-ups that are not counted are fewer."""
 _OF_FUNCTION = re.compile(
     r"(.+)\.(__defaults__|__kwdefaults__|__closure__)\[([^\[\]]+)\](?:\.cell_contents)?(?:\[.*\])?"
 )
@@ -305,15 +303,11 @@ class Case:
         return False
 
     def n_kept(self, n_entries: int) -> int:
-        """Return how many entries to keep in a container of *n_entries* that is bounded: a round number.
-
-        Where the program has put many times more into it than a run adds, before all runs, these stay.
-        """
+        """Return how many entries to keep in a container of *n_entries* that is bounded: a round number."""
         rate = self.leak.count_per_run
         if self.leak.unit == "objects" and self.leak.kept:
             rate = min(rate, n_entries / len(self.leak.kept))
-        n_before = n_entries - rate * len(self.leak.kept) if self.leak.kept else 0
-        return rounded(n_before / _RUNS_KEPT) if n_before > _OF_SETUP * rate else rounded(rate)
+        return rounded(rate)
 
     def names_in_run(self) -> set[str]:
         """Return the names that the code of a run reads."""
