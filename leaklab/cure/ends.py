@@ -402,6 +402,22 @@ def _called_as(source: SourceText, function: ast.FunctionDef | ast.AsyncFunction
     yield owner.name if owner is not None and function.name == "__init__" else function.name
 
 
+def own_way(source: SourceText, statement: ast.stmt, undo: str) -> str:
+    """Return the call of the method that takes back, by *undo*, what *statement* in another method registers.
+
+    The program's own method may do more that belongs to it.
+    """
+    function = source.function_of(statement)
+    owner = source.class_of(function) if function is not None else None
+    methods = [one for one in owner.body if isinstance(one, FUNCTIONS) and one is not function] if owner else []
+    for method in methods:
+        needed = len(method.args.posonlyargs) + len(method.args.args) - len(method.args.defaults)
+        calls = (name_of(node.func) for node in ast.walk(method) if isinstance(node, ast.Call))
+        if needed == 1 and not method.name.startswith("__") and undo in calls:
+            return f"{receiver_of(function)}.{method.name}()"
+    return ""
+
+
 def definition_of(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the text of *function*."""
     source, line = case.source(function.__code__.co_filename), function.__code__.co_firstlineno

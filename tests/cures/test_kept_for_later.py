@@ -154,7 +154,39 @@ async def poll(batch):
 async def start():
     tasks.append(asyncio.ensure_future(poll(torch.ones(9000))))
 """
+VIEW = """\
+import torch
+class Bus:
+    def __init__(self):
+        self.listeners = []
+    def connect(self, listener):
+        self.listeners.append(listener)
+    def disconnect(self, listener):
+        self.listeners.remove(listener)
+bus = Bus()
+class View:
+    def __init__(self):
+        self.data, self.is_open = torch.ones(9000), True
+        bus.connect(self.draw)
+    def draw(self):
+        return self.data.sum()
+    def leave(self):
+        self.is_open = False
+        bus.disconnect(self.draw)
+"""
+SWITCH = """\
+import torch
+kept = []
+def evaluate(n, *, detach=False):
+    out = torch.ones(n, requires_grad=True) * 2
+    kept.append(out.mean().item() if detach else out)
+    return len(kept)
+"""
 CURED = {
+    "an object with a way out of its own": (
+        VIEW, "view = View()", 'if "view" in globals():\n    view.leave()\nview = View()',
+    ),
+    "a switch of the program": (SWITCH, "n = evaluate(9000)", "n = evaluate(9000, detach=True)"),
     "a button": (
         "import ipywidgets, torch\nbutton = ipywidgets.Button()",
         "table = torch.ones(9000)\nbutton.on_click(lambda _button: print(table.sum()))",

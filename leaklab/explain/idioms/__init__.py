@@ -75,6 +75,7 @@ from leaklab.explain.idioms.models import (
 from leaklab.explain.idioms.once import added_once, defined_once, made_once, registered_once, reused
 from leaklab.explain.idioms.own_entries import run_entry_taken_out
 from leaklab.explain.idioms.settings import chained_handler, left_again, put_back
+from leaklab.explain.idioms.switches import switched_on
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
 from leaklab.explain.idioms.ways_out import emptied_by_owner, looked_up_last, reached, way_out
 from leaklab.explain.idioms.windows import newest_part
@@ -101,8 +102,8 @@ class Idiom:
 
 
 _TAKEN_OUT = (
-    exception_as_text, frame_as_place, raised_anew, key_stays, reached, way_out, looked_up_last, drawn_anew, taken_back,
-    run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go,
+    switched_on, exception_as_text, frame_as_place, raised_anew, key_stays, reached, way_out, looked_up_last,
+    drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, earlier_ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
@@ -129,7 +130,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom(
         "run-switch", run_switch, (library_calls, wrapped_once, link_cut, left_again, one_name, added_once, *_TAKEN_OUT)
     ),
-    Idiom("container-growth", finished_tasks, (tasks_leave, let_go)),
+    Idiom("container-growth", finished_tasks, (switched_on, tasks_leave, let_go)),
     Idiom("container-growth", table_of_module, (one_name, added_once)),
     Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
     Idiom("global-cache", cached_results, (cache_bounded, results_emptied)),
@@ -177,12 +178,12 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    ended, earlier_ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again, registered_once,
-    hook_without_itself, handles_removed, cache_bounded, results_emptied, gradients_forgotten, saved_for_backward,
-    packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out, state_taken_out,
-    one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last, drawn_anew,
-    taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go, made_once, defined_once,
-    reused, maybe_calls, collected,
+    switched_on, ended, earlier_ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again,
+    registered_once, hook_without_itself, handles_removed, cache_bounded, results_emptied, gradients_forgotten,
+    saved_for_backward, packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out,
+    state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last,
+    drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go, made_once,
+    defined_once, reused, maybe_calls, collected,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

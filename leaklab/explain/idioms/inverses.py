@@ -24,6 +24,7 @@ from leaklab.cure.ends import (
     kept_name,
     made_in_run,
     needs_nothing,
+    own_way,
     receiver_of,
     statements,
     with_names,
@@ -102,7 +103,10 @@ def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Ite
 
 
 def _at_end(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, *lines: str) -> Iterator[Proposal]:
-    if written := end_of(case, source, statement, patch, list(lines), later=_later(lines[-1])):
+    later = _later(lines[-1])
+    if own := own_way(source, statement, called(ast.parse(lines[-1], mode="eval").body)):
+        patch, lines = case.patch(), (own,)
+    if written := end_of(case, source, statement, patch, list(lines), later=later):
         yield from case.proposal(_WORDS[written].format(lines[-1]), patch)
 
 
@@ -201,7 +205,10 @@ def _by_counterpart(
     line = lines[0]
     if undo == "removeHandler" and re.fullmatch(r"[\w.]+", args[0]):
         lines.append(f"{args[0]}.close()")
-    if written := end_of(case, source, statement, patch, lines, later=_later(line)):
+    later = _later(line)
+    if own := own_way(source, statement, undo):
+        patch, line, lines = case.patch(), own, [own]
+    if written := end_of(case, source, statement, patch, lines, later=later):
         yield from case.proposal(_WORDS[written].format(line), patch)
 
 
@@ -386,19 +393,16 @@ def live_owner(case: Case, source: SourceText, call: ast.Call) -> Any:
     function = source.function_of(call)
     owner = source.class_of(function) if function is not None else None
     if owner is not None:
-        made = list(made_in_run(case, owner.name)) or list(_variables_of(case, owner.name))
+        used = (
+            one for one in sorted(case.names_in_run()) if type(case.program.namespace.get(one)).__name__ == owner.name
+        )
+        made = list(made_in_run(case, owner.name)) or list(used)
         if len(made) == 1:
             text = with_names(text, {receiver_of(function): made[0]})
     elif isinstance(function, FUNCTIONS) and re.split(r"\W", text)[0] in {one.arg for one in function.args.args}:
         site = call_site(case, source, function)
         text = with_names(text, site.names) if site is not None else text
     return evaluate(text, case.program.namespace)
-
-
-def _variables_of(case: Case, name: str) -> Iterator[str]:
-    """Yield the variables that the run uses whose class is called *name*."""
-    namespace = case.program.namespace
-    return (one for one in sorted(case.names_in_run()) if type(namespace.get(one)).__name__ == name)
 
 
 def _named_result(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, patch: Patch) -> str:

@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from leaklab.cure.case import Case, Store, last_name, name_of
-from leaklab.cure.ends import call_site, definition_of, end_of, kept_name, needs_nothing, receiver_of
+from leaklab.cure.ends import (
+    Later,
+    Written,
+    call_site,
+    definition_of,
+    end_of,
+    kept_name,
+    needs_nothing,
+    own_way,
+    receiver_of,
+)
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText, assigned
 from leaklab.explain.counterparts import lets_go
@@ -95,9 +105,8 @@ def way_out(case: Case) -> Iterator[Proposal]:
                 continue
             receiver = f"{receiver_of(function)}." if source.class_of(function) is not None else ""
             line, patch = f"{receiver}{taker[0].name}({', '.join(args)})", case.patch()
-            if function.name == "__init__":
-                is_written = bool(end_of(case, source, entry.store.statement, patch, [line]))
-            else:
+            at, lines = (source, entry.store.statement), [line]
+            if function.name != "__init__":
                 site = call_site(case, source, function)
                 last, key = function.body[-1], source.text_of(entry.key)
                 returned = source.text_of(last.value) if isinstance(last, ast.Return) and last.value else ""
@@ -108,12 +117,20 @@ def way_out(case: Case) -> Iterator[Proposal]:
                     word = kept_name(case, site.source, site.statement, key if key.isidentifier() else "handle")
                     patch.replace(site.source, value, f"{word} = {site.source.text_of(value)}")
                     site = replace(site, names={**site.names, key: word})
-                lines = site.translated([line], function)
-                is_written = lines is not None and bool(end_of(case, site.source, site.statement, patch, lines))
-            if is_written:
-                words = f"Take it out again when it has been used, by the program's own `{taker[0].name}`."
-                yield from case.proposal(words, patch)
+                at, translated = (site.source, site.statement), site.translated([line], function)
+                if translated is None:
+                    continue
+                own = own_way(*at, taker[0].name)
+                lines = [own] if own else translated
+            if written := end_of(case, *at, patch, lines, later=Later.IF_LAST):
+                yield from case.proposal(_WORDS[written].format(taker[0].name), patch)
                 return
+
+
+_WORDS = {
+    Written.AT_END: "Take it out again when it has been used, by the program's own `{}`.",
+    Written.BEFORE_NEXT: "Take out what the run before has left, by the program's own `{}`.",
+}
 
 
 def _takers(entry: _Entry) -> Iterator[tuple[Function, ast.expr]]:
