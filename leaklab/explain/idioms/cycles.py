@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import gc
 import itertools
+import re
 import types
 from collections.abc import Iterator
 from dataclasses import replace
@@ -51,7 +51,8 @@ def collected(case: Case) -> Iterator[Proposal]:
     """Yield how garbage in cycles is collected where the user has switched the collector off."""
     if user_lets_collect() or case.program.function or "reference cycle" not in case.leak.path.root:
         return
-    lines = ["gc.collect()"] if case.program.namespace.get("gc") is gc else ["import gc", "gc.collect()"]
+    is_imported = any(_IMPORTS_GC.search(source.text) for source in case.sources)
+    lines = ["gc.collect()"] if is_imported else ["import gc", "gc.collect()"]
     words = "Let the collector run at the end of each run: it is switched off."
     yield from case.at_end(words, *lines)
 
@@ -87,6 +88,9 @@ def _detached(source: SourceText, node: ast.expr) -> ast.expr:
     above = source.parent(node)
     call = source.parent(above) if isinstance(above, ast.Attribute) and above.attr == "detach" else None
     return call if isinstance(call, ast.Call) else node
+
+
+_IMPORTS_GC = re.compile(r"^\s*import\b.*\bgc\b", re.MULTILINE)
 
 
 def _of_ctx(e: Evidence) -> str | None:

@@ -51,6 +51,7 @@ def _switches(function: Function) -> Iterator[str]:
         if not isinstance(node, (ast.If, ast.IfExp)) or not isinstance(node.test, ast.Name) or node.test.id not in off:
             continue
         under = node.body if isinstance(node, ast.If) else [node.body]
-        calls = {name_of(one.func) for part in under for one in ast.walk(part) if isinstance(one, ast.Call)}
-        if calls & _KEEPS_LESS or any(map(lets_go, calls)):
+        parts = [one for part in under for one in ast.walk(part)]
+        calls = {name_of(one.func) for one in parts if isinstance(one, ast.Call)}
+        if calls & _KEEPS_LESS or any(map(lets_go, calls)) or any(isinstance(one, ast.Delete) for one in parts):
             yield node.test.id
