@@ -292,6 +292,8 @@ def test_the_change_keeps_what_it_is_for(notebook, name):
     setup, cell, written = CURED[name]
     notebook.run(setup)
     report = notebook.check(cell, "--cure -n 16 -t 120", cures=True)
+    if setup is TASKS:  # a loop that is left open is a warning in whichever test collects it
+        notebook.run("for one in tasks:\n    one.cancel()\nloop.run_until_complete(asyncio.sleep(0))\nloop.close()")
     cures = [cure for leak in report.leaks for cure in leak.cures if cure.changes]
     assert cures, report
     assert cures[0].outcome is CureOutcome.CURED, cures

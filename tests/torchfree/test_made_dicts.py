@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leaklab.runtime.addresses import contents_of, get_referents, is_own_dict, referents_of
+from leaklab.runtime.referents import contents_of, get_referents, is_own_dict, referents_of
 
 
 class Report:
