@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from leaklab.runtime.referents import contents_of, get_referents, is_own_dict, referents_of
