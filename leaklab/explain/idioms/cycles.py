@@ -51,7 +51,9 @@ def collected(case: Case) -> Iterator[Proposal]:
     """Yield how garbage in cycles is collected where the user has switched the collector off."""
     if user_lets_collect() or case.program.function or "reference cycle" not in case.leak.path.root:
         return
-    is_imported = any(_IMPORTS_GC.search(source.text) for source in case.sources)
+    cells = case.program.namespace.get("In")
+    texts = [*(source.text for source in case.sources), *(cells if type(cells) is list else ())]
+    is_imported = any(_IMPORTS_GC.search(text) for text in texts)
     lines = ["gc.collect()"] if is_imported else ["import gc", "gc.collect()"]
     words = "Let the collector run at the end of each run: it is switched off."
     yield from case.at_end(words, *lines)
