@@ -231,7 +231,8 @@ PROGRAMS = {
         "        self._subs.remove((topic, fn))\nbus = Bus()\nclass View:\n    def __init__(self):\n"
         "        self.pixels = bytearray(4000)\n    def update(self, value):\n        self.pixels[0] = value",
         "view = View()\nbus.subscribe('step', view.update)",
-        "bus._subs", "container-growth", "self._subs.append", "bus.unsubscribe('step', view.update)",
+        "bus._subs", "container-growth", "self._subs.append",
+        "if \"view\" in globals():\n    bus.unsubscribe('step', view.update)",
     ),
     "a handler of a logger": Leaking(
         "import io, logging\nlogger = logging.getLogger('leaklab.fresh')\nlogger.propagate = False",

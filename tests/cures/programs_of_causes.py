@@ -191,7 +191,7 @@ CAUSES = {
         "    def __init__(self):\n        self.listeners = []\nclass View:\n    def __init__(self):\n"
         "        self.rows, self.cut = [0] * 2000, 0\nvalue = Value()",
         "view = View()\nlink = Link(value, view)",
-        "value.listeners", "callback-registry", "listeners.append", "link.unlink()",
+        "value.listeners", "callback-registry", "listeners.append", 'if "link" in globals():\n    link.unlink()',
     ),
     "a timer that a function returns": Leaking(
         "import threading\ndef watch_over(block):\n    timer = threading.Timer(3600, len, [block])\n"
