@@ -159,6 +159,12 @@ class Case:
         """The code that runs again and again."""
         return self.source(self.program.checked)
 
+    @property
+    def cells_run(self) -> tuple[str, ...]:
+        """The texts of the cells that the notebook has run so far, magics and all; none outside of a notebook."""
+        texts = self.program.namespace.get("In")
+        return tuple(texts) if type(texts) is list else ()
+
     @cached_property
     def run_body(self) -> list[ast.stmt]:
         """The statements of one run; empty where the code is not known."""

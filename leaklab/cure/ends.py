@@ -57,7 +57,7 @@ def end_of(
         is_later = later is Later.ALWAYS or (later is Later.IF_LAST and _is_last(case, statement))
         if is_later and _before_next(case, source, statement, patch, lines):
             return Written.BEFORE_NEXT
-        return Written(_at_end_of_run(case, source, statement, patch, lines))
+        return _at_end_of_run(case, source, statement, patch, lines)
     if isinstance(function, ast.Lambda):
         return Written.NOWHERE
     if function.name == "__init__":
@@ -89,19 +89,19 @@ def is_of_run(case: Case, source: SourceText, statement: ast.stmt) -> bool:
     return function is of_run and source.filename == case.program.checked
 
 
-def _at_end_of_run(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> bool:
+def _at_end_of_run(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, lines: list[str]) -> Written:
     """Write *lines* where the run ends, or the turn of the loop that *statement* is in.
 
     A loop in *lines* ends what all turns have collected.
     """
     if source.filename != case.program.checked:
-        return False
+        return Written.NOWHERE
     loop = next(source.loops_around(statement), None)
     if loop is not None and not lines[0].startswith("for "):
         patch.after(source, loop.body[-1], lines)
     else:
         case.at_end_of_run(patch, *lines)
-    return True
+    return Written.AT_END
 
 
 def _is_last(case: Case, statement: ast.stmt) -> bool:
@@ -282,7 +282,7 @@ def _at_end_of_owner(
     if elsewhere:
         return end_of(case, *elsewhere[0][:2], patch, written, n_above=_MOST_CALLERS - 1)
     if unnamed:
-        return Written(_behind_unnamed(case, unnamed[0], name, patch, written))
+        return _behind_unnamed(case, unnamed[0], name, patch, written)
     making = next(one for one in case.run_body if _binds(one, [name]))
     return end_of(case, case.cell, making, patch, written, later=later) if case.cell is not None else Written.NOWHERE
 
@@ -302,7 +302,7 @@ def _made_unnamed(case: Case, name: str) -> Iterator[tuple[SourceText, ast.stmt,
 
 def _behind_unnamed(
     case: Case, made: tuple[SourceText, ast.stmt, ast.Call], name: str, patch: Patch, lines: list[str]
-) -> bool:
+) -> Written:
     """Give an object that a statement makes a *name* above that, and write *lines* behind its use."""
     source, statement, call = made
     start, end = source.span(statement)
@@ -312,13 +312,13 @@ def _behind_unnamed(
     if not isinstance(statement, ast.Return):
         patch.before(source, statement, [above])
         patch.replace(source, call, name)
-        return bool(end_of(case, source, statement, patch, lines, n_above=0))
+        return end_of(case, source, statement, patch, lines, n_above=0)
     if list(source.loops_around(statement)):
-        return False
+        return Written.NOWHERE
     result = case.fresh("result")
     written = [above, f"{result} ={used.removeprefix('return')}", *lines, f"return {result}"]
     patch.replace(source, statement, f"\n{source.indent_of(statement.lineno)}".join(written))
-    return True
+    return Written.AT_END
 
 
 def kept_name(case: Case, source: SourceText, statement: ast.stmt, word: str) -> str:
@@ -402,20 +402,26 @@ def _called_as(source: SourceText, function: ast.FunctionDef | ast.AsyncFunction
     yield owner.name if owner is not None and function.name == "__init__" else function.name
 
 
-def own_way(source: SourceText, statement: ast.stmt, undo: str) -> str:
-    """Return the call of the method that takes back, by *undo*, what *statement* in another method registers.
+def own_way(source: SourceText, statement: ast.stmt, line: str) -> str:
+    """Return the call of the method that does what *line* does: take back what *statement* in another method registers.
 
-    The program's own method may do more that belongs to it.
+    The program's own method may do more that belongs to it. One that registers anew is none.
     """
     function = source.function_of(statement)
     owner = source.class_of(function) if function is not None else None
     methods = [one for one in owner.body if isinstance(one, FUNCTIONS) and one is not function] if owner else []
+    undo, registering = _called_in(ast.parse(line)), _called_in(statement)
     for method in methods:
         needed = len(method.args.posonlyargs) + len(method.args.args) - len(method.args.defaults)
-        calls = (name_of(node.func) for node in ast.walk(method) if isinstance(node, ast.Call))
-        if needed == 1 and not method.name.startswith("__") and undo in calls:
+        calls = _called_in(method)
+        if needed == 1 and not method.name.startswith("__") and undo & calls and not registering & calls:
             return f"{receiver_of(function)}.{method.name}()"
     return ""
+
+
+def _called_in(node: ast.AST) -> set[str]:
+    """Return what is called in *node*, as it is written: ``bus.disconnect``."""
+    return {ast.unparse(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
 
 
 def definition_of(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -56,7 +56,6 @@ from leaklab.explain.idioms.in_use import dropped
 from leaklab.explain.idioms.inverses import taken_back
 from leaklab.explain.idioms.keys import key_stays
 from leaklab.explain.idioms.lifetimes import (
-    earlier_ended,
     ended,
     finished_tasks,
     left_open,
@@ -106,7 +105,7 @@ _TAKEN_OUT = (
     drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
-_STORED = (ended, earlier_ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
+_STORED = (ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
 """The same where it may have an end, or a library lets go of it."""
 _OF_CYCLES = (hook_without_itself, handles_removed, gradients_forgotten, saved_for_backward, packed_detached)
 
@@ -134,7 +133,7 @@ IDIOMS: tuple[Idiom, ...] = (
     Idiom("container-growth", table_of_module, (one_name, added_once)),
     Idiom("callback-registry", callback_registry, (handles_removed, added_once, *_TAKEN_OUT)),
     Idiom("global-cache", cached_results, (cache_bounded, results_emptied)),
-    Idiom("closure-kept", closure_kept, (ended, earlier_ended, default_made_anew, put_back, *_TAKEN_OUT)),
+    Idiom("closure-kept", closure_kept, (ended, default_made_anew, put_back, *_TAKEN_OUT)),
     Idiom(
         "graph-kept", graph_kept, (gradients_forgotten, packed_detached, graph_cut, newest_part, link_cut, *_TAKEN_OUT)
     ),
@@ -178,7 +177,7 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    switched_on, ended, earlier_ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again,
+    switched_on, ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again,
     registered_once, hook_without_itself, handles_removed, cache_bounded, results_emptied, gradients_forgotten,
     saved_for_backward, packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out,
     state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last,

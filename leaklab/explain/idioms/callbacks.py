@@ -40,8 +40,8 @@ def callback_registry(e: Evidence) -> Advice | None:
     It is one because a library calls back from it (logging, matplotlib, IPython, finalizers, ``gc.callbacks``), or
     because every entry of the collection is something to be called.
     """
-    is_none = is_chain_of_functions(e) or is_argument_of_partial(e)
-    all_callable = bool(e.entry_kinds) and e.entry_kinds <= _CALLABLES and not is_none
+    is_else = is_chain_of_functions(e) or is_argument_of_partial(e)
+    all_callable = bool(e.entry_kinds) and e.entry_kinds <= _CALLABLES and not is_else
     if e.crossing is None or not (_is_in_registry(e) or (all_callable and e.is_collected)):
         return None
     texts = [text for step in e.steps_above for text in (step.reference, step.kind)]

@@ -342,11 +342,8 @@ def _is_read(case: Case, holder: str) -> bool:
     store, name = case.store, last_name(holder)
     if store is not None and store.container is not None and last_name(store.container_text) == name:
         return any(readers(case, store))
-    return any(isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) == name for node in _in_run(case))
-
-
-def _in_run(case: Case) -> Iterator[ast.AST]:
-    yield from (node for one in case.run_body for node in ast.walk(one))
+    nodes = (node for one in case.run_body for node in ast.walk(one))
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) == name for node in nodes)
 
 
 def _beside_another(case: Case, holder: str) -> Iterator[Proposal]:

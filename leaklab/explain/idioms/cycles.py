@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from leaklab.cure.case import Case, last_name, name_of
-from leaklab.cure.ends import definition_of, end_of, is_of_run, receiver_of, statements
+from leaklab.cure.ends import definition_of, end_of, is_of_run, local_names, receiver_of, statements
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
@@ -51,8 +51,7 @@ def collected(case: Case) -> Iterator[Proposal]:
     """Yield how garbage in cycles is collected where the user has switched the collector off."""
     if user_lets_collect() or case.program.function or "reference cycle" not in case.leak.path.root:
         return
-    cells = case.program.namespace.get("In")
-    texts = [*(source.text for source in case.sources), *(cells if type(cells) is list else ())]
+    texts = (*(source.text for source in case.sources), *case.cells_run)
     is_imported = any(_IMPORTS_GC.search(text) for text in texts)
     lines = ["gc.collect()"] if is_imported else ["import gc", "gc.collect()"]
     words = "Let the collector run at the end of each run: it is switched off."
@@ -62,8 +61,11 @@ def collected(case: Case) -> Iterator[Proposal]:
 def hook_without_itself(case: Case) -> Iterator[Proposal]:
     """Yield how the hook of a tensor has the tensor's value and not the tensor, whose graph keeps the hook.
 
-    ``h.register_hook(lambda grad: grad * h)``: a cycle through C++, which the collector cannot see.
+    ``h.register_hook(lambda grad: grad * h)``: a cycle through C++, which the collector cannot see. Not where the code
+    wants gradients of gradients: through a value there are none.
     """
+    if any("create_graph" in source.text for source in case.sources):
+        return
     for source, statement in statements(case):
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
             tensor = call.func.value if isinstance(call.func, ast.Attribute) and name_of(call.func) == _HOOK else None
@@ -74,6 +76,8 @@ def hook_without_itself(case: Case) -> Iterator[Proposal]:
             if not uses or not all(isinstance(one.ctx, ast.Load) for one in uses):
                 continue
             patch, value = case.patch(), case.fresh(f"{tensor.id}_value")
+            if value in local_names(source.function_of(statement)):
+                continue
             patch.before(source, statement, [f"{value} = {tensor.id}.detach()"])
             for use in uses:
                 patch.replace(source, _detached(source, use), value)

@@ -90,11 +90,27 @@ def key_left_out(case: Case) -> Iterator[Proposal]:
                 continue
             if f"[{key.value!r}]" not in keys or _is_read(case, source, key.value) or not _is_there(node.value):
                 continue
+            if _is_used_whole(case, name_of(target.value)):  # type: ignore[union-attr]  # a subscript
+                continue
             patch = case.patch()
             patch.remove(source, node)
             words = f"Do not store `{key.value}` in `{source.text_of(target)}`: nothing reads it so far."  # type: ignore[arg-type]  # a subscript
             yield from case.proposal(words, patch)
             return
+
+
+def _is_used_whole(case: Case, name: str) -> bool:
+    """Return whether code may read all that is in what is called *name*: it is more than asked for a written key."""
+    for source in case.sources:
+        for node in source.nodes:
+            is_it = isinstance(node, (ast.Name, ast.Attribute)) and name_of(node) == name
+            if not is_it or not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]  # of both
+                continue
+            above = source.parent(node)
+            is_item = isinstance(above, ast.Subscript) and above.value is node
+            if not (is_item and isinstance(above.slice, ast.Constant)):  # type: ignore[union-attr]  # a subscript
+                return True
+    return False
 
 
 def _is_there(value: ast.expr) -> bool:

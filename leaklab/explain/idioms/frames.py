@@ -101,7 +101,7 @@ def _in_chain(e: Evidence) -> Advice:
 
 
 def is_chain_of_functions(e: Evidence) -> bool:
-    """Return whether a function has that of the run before as a default or in its closure: each wraps the last."""
+    """Return whether a function has that of the run before as a default: each wraps the last."""
     functions = e.entry_kinds <= {"function", "method"}
     return e.crossing is not None and functions and e.holder.endswith((".__defaults__", ".__kwdefaults__"))
 
@@ -194,17 +194,8 @@ def _as_text(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposa
     if isinstance(node, ast.Call):
         yield from case.instead(f"Keep the text of the exception: {why}.", source, node, f"repr({name}[1])")
         return
-    above = source.parent(node)
-    is_formatted = _is_formatted(source, node)
-    if (
-        is_formatted
-        and isinstance(above, ast.IfExp)
-        and f"str({name})" in map(source.text_of, (above.body, above.orelse))
-    ):
-        yield from case.instead(f"Keep the text of the exception: {why}.", source, above, f"str({name})")
-        return
     ways = (
-        ("the text of the exception", "str({})" if is_formatted else "repr({})"),
+        ("the text of the exception", "str({})" if _is_formatted(source, node) else "repr({})"),
         ("the exception without its traceback", "{}.with_traceback(None)"),
     )
     for what, write in ways:

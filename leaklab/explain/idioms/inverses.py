@@ -104,7 +104,7 @@ def _entry_taken_out(case: Case, source: SourceText, statement: ast.stmt) -> Ite
 
 def _at_end(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, *lines: str) -> Iterator[Proposal]:
     later = _later(lines[-1])
-    if own := own_way(source, statement, called(ast.parse(lines[-1], mode="eval").body)):
+    if own := own_way(source, statement, lines[-1]):
         patch, lines = case.patch(), (own,)
     if written := end_of(case, source, statement, patch, list(lines), later=later):
         yield from case.proposal(_WORDS[written].format(lines[-1]), patch)
@@ -206,7 +206,7 @@ def _by_counterpart(
     if undo == "removeHandler" and re.fullmatch(r"[\w.]+", args[0]):
         lines.append(f"{args[0]}.close()")
     later = _later(line)
-    if own := own_way(source, statement, undo):
+    if own := own_way(source, statement, line):
         patch, line, lines = case.patch(), own, [own]
     if written := end_of(case, source, statement, patch, lines, later=later):
         yield from case.proposal(_WORDS[written].format(line), patch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import types
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
 from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, ENDED
 from leaklab.runtime.containers import first_items, items_in
-from leaklab.runtime.objects import class_attribute, is_exactly, is_kind_of, type_name
+from leaklab.runtime.objects import class_attribute, is_kind_of, type_name
 from leaklab.text import format_bytes
 
 _NAMES = {
@@ -209,20 +208,6 @@ def finished_tasks(e: Evidence) -> Advice | None:
         "Not while somebody will still ask a task for its result.",
         also=("finished-tasks",),
     )
-
-
-def earlier_ended(case: Case) -> Iterator[Proposal]:
-    """Yield how a run ends what the run before has started and left in a list or set: tasks, executors, processes."""
-    held, holder = case.held, case.holder
-    end = _ENDS_OF_RUNNING.get(still_running(items_in(held)[-_N_SAMPLED:]) if is_exactly(held, _COLLECTED) else "")
-    if not end or not case.is_variable or "._" in holder:
-        return
-    words = f"Before the run starts a new one, end what the run before has left in `{holder}`."
-    yield from case.at_start(words, f"for earlier in {holder}:", f"    earlier.{end}", f"{holder}.clear()")
-
-
-_COLLECTED = (list, set, deque)
-_ENDS_OF_RUNNING = {"tasks": "cancel()", "executors": "shutdown()", "processes": "terminate()"}
 
 
 def ended(case: Case) -> Iterator[Proposal]:

@@ -35,8 +35,7 @@ def _makes_once(case: Case, call: ast.Call, of_run: set[str]) -> bool:
     """Return whether *call* calls a function of the user's that makes such a thing, and gives it nothing of the run."""
     function = evaluate(ast.unparse(call.func), case.program.namespace)
     definition = definition_of(case, function) if type(function) is types.FunctionType else None
-    given = [node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one)]
-    if definition is None or any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given):
+    if definition is None or not _is_given_the_same(call, of_run):
         return False
     made = (node for node in ast.walk(definition) if isinstance(node, ast.Call))
     return any(_MADE_ONCE.search(ast.unparse(one.func)) for one in made)
@@ -50,8 +49,7 @@ def reused(case: Case) -> Iterator[Proposal]:
     of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
         kind = evaluate(source.text_of(call.func), case.program.namespace)
-        given = [node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one)]
-        is_same = not any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given)
+        is_same = _is_given_the_same(call, of_run)
         if is_kind_of(kind, type) and not is_users_kind(kind) and is_same and not _is_trained(kind):
             yield from _once(case, source, statement, name, "Make")
             return
@@ -64,9 +62,8 @@ def registered_once(case: Case) -> Iterator[Proposal]:
     """
     of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
-        given = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
         hooks = _hooks_of(evaluate(name, case.program.namespace))
-        if given.isdisjoint(of_run - {name}) and any(_changes_own(case, hook) for hook in hooks):
+        if _is_given_the_same(call, of_run) and any(_changes_own(case, hook) for hook in hooks):
             yield from _once(case, source, statement, name, "Register")
             return
 
@@ -115,6 +112,12 @@ def _made_in_run(case: Case) -> Iterator[tuple[SourceText, ast.stmt, str, ast.Ca
         target, call = statement.targets[0], statement.value
         if isinstance(target, ast.Name) and isinstance(call, ast.Call):
             yield source, statement, target.id, call
+
+
+def _is_given_the_same(call: ast.Call, of_run: set[str]) -> bool:
+    """Return whether *call* gets nothing that the run makes: neither there nor in one of its variables, *of_run*."""
+    given = (node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one))
+    return not any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given)
 
 
 _MADE_ANEW = (ast.Call, ast.Lambda, ast.ListComp, ast.List, ast.Dict, ast.Set, ast.Await)

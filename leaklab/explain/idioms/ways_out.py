@@ -120,7 +120,7 @@ def way_out(case: Case) -> Iterator[Proposal]:
                 at, translated = (site.source, site.statement), site.translated([line], function)
                 if translated is None:
                     continue
-                own = own_way(*at, taker[0].name)
+                own = own_way(*at, translated[0])
                 lines = [own] if own else translated
             if written := end_of(case, *at, patch, lines, later=Later.IF_LAST):
                 yield from case.proposal(_WORDS[written].format(taker[0].name), patch)
@@ -318,8 +318,7 @@ def _is_owner(case: Case, source: SourceText, node: ast.expr, owner: str, name: 
 
 def _cells(case: Case) -> Iterator[ast.Module]:
     """Yield the cells that the notebook has run so far, as far as they are Python."""
-    texts = case.program.namespace.get("In")
-    for text in texts if type(texts) is list else ():
+    for text in case.cells_run:
         with suppress(SyntaxError, ValueError):
             yield ast.parse(text)
 
