@@ -26,7 +26,7 @@ from leaklab.check.stacks import named_stacks
 from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
 from leaklab.explain.idioms.advice import with_line
 from leaklab.explain.leaks.groups import LeakAddress
-from leaklab.heap.source_lines import LineWriter, Origin, find_line, origin_of
+from leaklab.heap.source_lines import LineWriter, find_line
 from leaklab.lines.allocation import Made, Makers, Stack, StorageLines
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import LineWatch
@@ -36,6 +36,7 @@ from leaklab.model import Leak
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import is_expression
 from leaklab.runtime.gc_control import collect_quietly
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.runtime.python_traces import FEW_FRAMES, python_traces
 from leaklab.text import unit_words
 

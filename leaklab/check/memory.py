@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -126,6 +126,11 @@ def keeps_graphs(leak: Leak) -> bool:
 def is_native_memory(leak: Leak) -> bool:
     """Return whether *leak* is what nothing in Python explains of the native heap."""
     return leak.what == NATIVE_MEMORY and not leak.path.steps
+
+
+def is_unheld_memory(leak: Leak) -> bool:
+    """Return whether *leak* is what nothing in Python explains of the native heap or of accelerators."""
+    return leak.what in {NATIVE_MEMORY, DEVICE_MEMORY} and not leak.path.steps
 
 
 def taken_by(findings: Sequence[Finding], sizer: GroupSizer, measurement: Measurement) -> NativeParts:
@@ -378,12 +383,22 @@ def _rate(growth: Growth | None) -> float:
     return growth.rate if growth.mean_rate is None else min(growth.rate, growth.mean_rate)
 
 
-def with_replaced(shares: Sequence[MemoryShare], n_bytes: float) -> tuple[MemoryShare, ...]:
-    """Return *shares* with *n_bytes* more per run of native memory known: what is replaced by something larger."""
-    return tuple(
-        replace(share, known_bytes=share.known_bytes + n_bytes) if share.memory == NATIVE_MEMORY else share
-        for share in shares
-    )
+def with_replaced(shares: Sequence[MemoryShare], n_bytes: Mapping[str, float]) -> tuple[MemoryShare, ...]:
+    """Return *shares* with *n_bytes* more per run of each memory known: what is replaced by something larger."""
+    return tuple(replace(share, known_bytes=share.known_bytes + n_bytes[share.memory]) for share in shares)
+
+
+def left_over(unheld: Sequence[Leak], taken: Mapping[str, float]) -> Iterator[Leak]:
+    """Yield what is left of *unheld* where *taken* bytes per run of each memory have got a holder."""
+    for leak in unheld:
+        rest = leak.bytes_per_run - taken[leak.what]
+        if rest > max(LEAST_SHARE * _FLOORS[leak.what], _SHARE_LEFT * leak.bytes_per_run):
+            yield replace(leak, bytes_per_run=rest, count_per_run=rest)
+
+
+_FLOORS = {NATIVE_MEMORY: NATIVE_FLOOR_BYTES, DEVICE_MEMORY: ACCELERATOR_FLOOR_BYTES}
+_SHARE_LEFT = 0.25
+"""What is left of a growth is a leak of its own if it is more than so much of that."""
 
 
 def with_rests(

@@ -15,12 +15,12 @@ import numpy as np
 from leaklab.check.findings import Explained, Finding
 from leaklab.explain.leaks.groups import in_hand_of_threads
 from leaklab.heap.known_holders import known_holder
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak, Status, Step
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import growth_sentence, more_words
 from leaklab.runtime.objects import is_kind_of
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.text import format_bytes
 
 SMALL_BYTES = 4096

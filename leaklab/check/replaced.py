@@ -1,13 +1,14 @@
 """Name what is replaced by something larger in every run, where native memory grows and no object is left behind.
 
-A KV cache that is fed back, a DataFrame that is concatenated: there are as many objects after each run as before, all
-of them new, and only their data get larger. No slot can be followed through them. So the code is run a few more times,
-and what each place of the user's leads to is weighed before, between and after: the place that gains what native memory
-gains is the holder.
+Native memory is that of malloc, or of an accelerator. A KV cache that is fed back, a DataFrame that is concatenated:
+there are as many objects after each run as before, all of them new, and only their data get larger. No slot can be
+followed through them. So the code is run a few more times, and what each place of the user's leads to is weighed
+before, between and after: the place that gains what native memory gains is the holder.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,10 +19,11 @@ import numpy as np
 from leaklab.check.findings import Explained
 from leaklab.check.growing_places import leak_in_place
 from leaklab.check.memory import (
-    LEAST_SHARE,
+    DEVICE_MEMORY,
     NATIVE_MEMORY,
     NativeRest,
-    is_native_memory,
+    is_unheld_memory,
+    left_over,
     with_replaced,
     without_explanation,
 )
@@ -42,7 +44,7 @@ from leaklab.runtime.objects import (
     type_name,
 )
 from leaklab.runtime.referents import get_referents
-from leaklab.runtime.sizes import base_of, is_leaf, owned_bytes, shallow_bytes, storages_of
+from leaklab.runtime.sizes import base_of, is_leaf, is_on_host, owned_bytes, shallow_bytes, storages_of
 from leaklab.text import format_bytes, unit_words
 
 _N_EACH = 3
@@ -78,13 +80,13 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
         return explained
     measurement, creep = session.measurement, 0.0 if session.judgement is None else session.judgement.creep
     seconds_left, next_run = session.seconds_left, session.next_run
-    leak = next((leak for leak in explained.leaks if is_native_memory(leak)), None)
-    rate = creep - explained.native_bytes if leak is None else leak.bytes_per_run
+    unheld = [leak for leak in explained.leaks if is_unheld_memory(leak)]
+    rate = sum(leak.bytes_per_run for leak in unheld) if unheld else creep - explained.native_bytes
     is_beside = session.in_loop and bool(explained.leaks)
-    is_explained = leak is None and (is_beside or rate < max(CREEP_FLOOR_BYTES, _SHARE * creep))
+    is_explained = not unheld and (is_beside or rate < max(CREEP_FLOOR_BYTES, _SHARE * creep))
     if is_explained or int(measurement.checkpoints[-1].counts.sum()) > _MAX_OBJECTS:
         return explained
-    weigher = _Weigher(session, rate, must_carry=leak is None)
+    weigher = _Weigher(session, rate, must_carry=not unheld)
     for number in range(2 * weigher.n_each):
         if seconds_left <= 0:
             return explained
@@ -96,7 +98,7 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
             note = f"values that are replaced by larger ones could not be searched for: the code raised {failure}"
             return replace(explained, notes=(*explained.notes, note))
     known = {leak.holder for leak in explained.leaks}
-    found = [(one, address) for one, address in weigher.weigh() if one.holder not in known]
+    found = [one for one in weigher.weigh() if one.leak.holder not in known]
     if not found:
         # What is half of the floor or more has been told with the verdict.
         is_new = _TOLD_BYTES <= rate < NATIVE_FLOOR_BYTES / 2 and measurement.n_runs >= SURE_RUNS
@@ -104,17 +106,46 @@ def find_replaced(session: CheckSession, explained: Explained) -> Generator[int,
             return explained
         unexplained = NativeRest(rate, explained.native_bytes, 0.0, NATIVE_FLOOR_BYTES)
         return replace(explained, notes=(*explained.notes, without_explanation(unexplained, NATIVE_MEMORY)))
-    rest = rate - sum(one.bytes_per_run for one, _address in found)
-    is_left = rest > max(LEAST_SHARE * NATIVE_FLOOR_BYTES, _SHARE * rate)
-    others = [replace(leak, bytes_per_run=rest, count_per_run=rest)] if leak is not None and is_left else []
-    others += [other for other in explained.leaks if other is not leak]
+    on_device = sum(one.gain.on_device for one in found)
+    taken = {NATIVE_MEMORY: sum(one.gain.rate for one in found) - on_device, DEVICE_MEMORY: on_device}
+    others = [leak for leak in explained.leaks if leak not in unheld]
     return replace(
         explained,
-        leaks=(*(one for one, _address in found), *others),
-        addresses=(*explained.addresses, *(address for _one, address in found)),
-        native_bytes=explained.native_bytes + rate - max(rest, 0.0),
-        shares=with_replaced(explained.shares, rate - rest),
+        leaks=(*(one.leak for one in found), *left_over(unheld, taken), *others),
+        addresses=(*explained.addresses, *(one.address for one in found)),
+        native_bytes=explained.native_bytes + min(taken[NATIVE_MEMORY], _native_rate(unheld, rate)),
+        shares=with_replaced(explained.shares, taken),
     )
+
+
+def _native_rate(unheld: Sequence[Leak], rate: float) -> float:
+    return sum(leak.bytes_per_run for leak in unheld if leak.what == NATIVE_MEMORY) if unheld else rate
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a place gained per run, in both halves, and what of that on accelerators."""
+
+    first: float
+    second: float
+    on_device: float
+
+    @property
+    def rate(self) -> float:
+        """The mean."""
+        return (self.first + self.second) / 2
+
+    def __add__(self, other: Gain) -> Gain:
+        return Gain(self.first + other.first, self.second + other.second, self.on_device + other.on_device)
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A place that gains in every run, as a leak; lives as long as the view."""
+
+    leak: Leak
+    address: LeakAddress
+    gain: Gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +154,7 @@ class _Weight:
 
     Attributes:
         n_bytes: Bytes of all of it.
+        n_on_device: Those of them that lie on accelerators.
         n_objects: Of how many objects it is.
         vertex: The object at the place, or what refers to it.
         below: The object at the place, where the collector does not know it.
@@ -130,6 +162,7 @@ class _Weight:
     """
 
     n_bytes: int
+    n_on_device: int
     n_objects: int
     vertex: int
     below: tuple[object, ...] = ()
@@ -150,23 +183,25 @@ class _Weigher:
         self._session, self._measurement = session, session.measurement
         self._rate, self._must_carry = rate, must_carry
         self.n_each = session.n_further(_N_EACH)
-        self._moments: list[dict[Place, tuple[int, int, tuple[Ends, ...]]]] = []
+        self._moments: list[dict[Place, tuple[int, int, int, tuple[Ends, ...]]]] = []
 
-    def weigh(self) -> list[tuple[Leak, LeakAddress]]:
+    def weigh(self) -> list[Replaced]:
         """Weigh every place; the third time return those that gained."""
         own, heap, session = (self._measurement, self), self._measurement.heap(), self._session
         with borrow_heap(NO_BIRTHS, session.namespace, own, heap=heap, summaries=session.settings.summaries) as view:
             weights = _weights(view, _SHARE * self._rate * self._measurement.n_runs)
-            self._moments.append({place: (one.n_bytes, one.n_objects, one.pieces) for place, one in weights.items()})
+            self._moments.append(
+                {place: (one.n_bytes, one.n_on_device, one.n_objects, one.pieces) for place, one in weights.items()}
+            )
             if len(self._moments) <= 2:  # noqa: PLR2004 - before and between
                 return []
             named = _deepest(self._gains())
             return [
-                _found(view, weights[place], gains, self.n_each) for place, gains in named.items() if place in weights
+                _found(view, weights[place], gain, self.n_each) for place, gain in named.items() if place in weights
             ]
 
-    def _gains(self) -> dict[Place, tuple[float, float]]:
-        """Return the places that gained in both halves about the same, with both gains per run.
+    def _gains(self) -> dict[Place, Gain]:
+        """Return the places that gained in both halves about the same.
 
         A place that leads to one more object by every run collects them, and is known by what it collects.
         """
@@ -176,9 +211,9 @@ class _Weigher:
             levels = [moment[place][0] for moment in self._moments]
             first, second = ((high - low) / self.n_each for low, high in pairwise(levels))
             is_steady = min(first, second) >= max(_SHARE * self._rate, max(first, second) / 2)
-            is_carried_on = not self._must_carry or is_carried(before[place][2], after[place][2])
-            if is_steady and is_carried_on and after[place][1] - before[place][1] < 2 * self.n_each:
-                gains[place] = first, second
+            is_carried_on = not self._must_carry or is_carried(before[place][3], after[place][3])
+            if is_steady and is_carried_on and after[place][2] - before[place][2] < 2 * self.n_each:
+                gains[place] = Gain(first, second, (after[place][1] - before[place][1]) / (2 * self.n_each))
         return gains
 
 
@@ -186,6 +221,7 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
     """Return the places of the user's that lead to at least so many bytes."""
     parents = view.tree.parent.tolist()
     totals: dict[int, int] = {}  # each vertex after the one that leads to it
+    on_device: dict[int, int] = defaultdict(int)
     counts: dict[int, int] = {}
     depths: dict[int, int] = {}
     pieces_of: dict[int, tuple[Ends, ...]] = {}
@@ -204,6 +240,7 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
             fresh = {key: size for key, size in storages_of(thing) or () if key not in seen}
             seen.update(fresh)
             n_bytes += sum(fresh.values())
+            on_device[vertex] = 0 if is_on_host(thing) else sum(fresh.values())
         pieces = [ends_of(thing, n_bytes)] if view.is_tensor[vertex] and n_bytes >= _PIECE_SHARE * least else []
         for below in _leaves(view, thing):
             leaf = below[-1]
@@ -213,16 +250,17 @@ def _weights(view: HeapView, least: float) -> dict[Place, _Weight]:
                 n_bytes, n_objects = n_bytes + size, n_objects + 1
                 pieces += [ends_of(leaf, size)] if size >= _PIECE_SHARE * least else []
                 if size >= least and depths[vertex] < _DEEPEST:
-                    large.append(_Weight(size, 1, vertex, below, (pieces[-1],)))
+                    large.append(_Weight(size, 0, 1, vertex, below, (pieces[-1],)))
         totals[vertex], counts[vertex] = n_bytes, n_objects
         for above in _up_from(parents, vertex) if pieces else ():
             pieces_of[above] = largest((*pieces_of.get(above, ()), *pieces))
     for vertex in reversed(list(totals)):
         if (above := parents[vertex]) in totals:
             totals[above] += totals[vertex]
+            on_device[above] += on_device[vertex]
             counts[above] += counts[vertex]
     whole = [
-        _Weight(size, counts[v], v, pieces=pieces_of.get(v, ()))
+        _Weight(size, on_device[v], counts[v], v, pieces=pieces_of.get(v, ()))
         for v, size in totals.items()
         if size >= least and depths[v] <= _DEEPEST and v != view.namespace
     ]
@@ -277,20 +315,20 @@ def _described(view: HeapView, weight: _Weight) -> Any:
     return view.describe_child(weight.vertex, *weight.below) if weight.below else view.describe(weight.vertex)
 
 
-def _deepest(gains: dict[Place, tuple[float, float]]) -> dict[Place, tuple[float, float]]:
+def _deepest(gains: dict[Place, Gain]) -> dict[Place, Gain]:
     """Return the places to name: of a whole and its part the part if that gains nearly all, unless it is private.
 
     What is private is named by what it is part of.
     """
-    named: dict[Place, tuple[float, float]] = {}
+    named: dict[Place, Gain] = {}
     tops: list[Place] = []
     for place in sorted(gains, key=len):
         public = _public(place)
         above = next((one for one in named if public[: len(one)] == one), None)
         if above is None or (public == above and place != above and not any(place[: len(top)] == top for top in tops)):
-            named[public] = tuple(map(sum, zip(named.get(public, (0.0, 0.0)), gains[place], strict=True)))  # type: ignore[assignment]  # two
+            named[public] = named[public] + gains[place] if public in named else gains[place]
             tops.append(place)
-        elif public == place and sum(gains[place]) >= _WHOLE * sum(named[above]):
+        elif public == place and gains[place].rate >= _WHOLE * named[above].rate:
             del named[above]
             named[place] = gains[place]
             tops.append(place)
@@ -307,12 +345,11 @@ def _is_private(reference: str) -> bool:
     return not reference.startswith((".", "[")) or reference.startswith(("._", ".base"))
 
 
-def _found(view: HeapView, weight: _Weight, gains: tuple[float, float], n_each: int) -> tuple[Leak, LeakAddress]:
-    rate = sum(gains) / 2
+def _found(view: HeapView, weight: _Weight, gain: Gain, n_each: int) -> Replaced:
     thing = weight.below[-1] if weight.below else view.objects[weight.vertex]
     reason = (
-        f"each run replaces it with a larger value: it grew by {format_bytes(gains[0])} per run over "
-        f"{unit_words(n_each, 'more runs')}, and by {format_bytes(gains[1])} per run over the next {n_each}"
+        f"each run replaces it with a larger value: it grew by {format_bytes(gain.first)} per run over "
+        f"{unit_words(n_each, 'more runs')}, and by {format_bytes(gain.second)} per run over the next {n_each}"
     )
     words = f"{type_name(type(thing))} {summary(thing) if view.summaries else ''}".strip()
     leak = leak_in_place(
@@ -321,10 +358,10 @@ def _found(view: HeapView, weight: _Weight, gains: tuple[float, float], n_each: 
         weight.vertex,
         what=words,
         unit="bytes",
-        growth=Growth(Outcome.LEAK, rate, reason),
-        bytes_per_run=rate,
+        growth=Growth(Outcome.LEAK, gain.rate, reason),
+        bytes_per_run=gain.rate,
     )
-    return leak, address_of_growth(view, leak.fingerprint, weight.vertex, *weight.below)
+    return Replaced(leak, address_of_growth(view, leak.fingerprint, weight.vertex, *weight.below), gain)
 
 
 _N_NUMBERS = 32

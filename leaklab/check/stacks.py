@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
 from leaklab.check.findings import FoundLines
-from leaklab.heap.source_lines import LineWriter, Origin, origin_of, part_of_library, short_path
+from leaklab.heap.source_lines import LineWriter, short_path
 from leaklab.lines.allocation import Stack
 from leaklab.model import Leak
 from leaklab.model.stacks import OTHER_STACKS, OUTSIDE, AllocationStack, AllocationStacks, StackFrame
+from leaklab.runtime.ours import Origin, origin_of, part_of_library
 
 _MAX_STACKS = 50
 """Of one leak; smaller ones are added up."""

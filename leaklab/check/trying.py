@@ -23,11 +23,12 @@ from leaklab.cure.trial_runs import Means
 from leaklab.cure.written import WrittenProgram, idle_function, written_changes
 from leaklab.errors import ChangeError
 from leaklab.explain.idioms.in_use import dropped, emptied_by
-from leaklab.heap.source_lines import THIS_CELL, CellNames, Origin, origin_of, sources_with
+from leaklab.heap.source_lines import THIS_CELL, CellNames, sources_with
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model import Check, Leak
 from leaklab.model.cure import Change, CureOutcome
 from leaklab.runtime.gc_control import GcState, user_lets_collect
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.text import unit_words
 
 _VARIABLE = re.compile(r"[^\W\d]\w*")

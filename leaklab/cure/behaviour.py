@@ -17,7 +17,7 @@ import numpy as np
 
 from leaklab.cure.edits import statements_in
 from leaklab.cure.judging import Heap
-from leaklab.heap.source_lines import ADDING, Origin, origin_of
+from leaklab.heap.source_lines import ADDING
 from leaklab.model.cure import Change
 from leaklab.runtime.addresses import kinds_of, types_at
 from leaklab.runtime.objects import (
@@ -29,7 +29,7 @@ from leaklab.runtime.objects import (
     no_torch_functions,
     type_name,
 )
-from leaklab.runtime.ours import is_history_name
+from leaklab.runtime.ours import Origin, is_history_name, origin_of
 from leaklab.text import format_rate, unit_words
 
 _N_SAMPLED = 64
@@ -362,10 +362,11 @@ def pointless_cache(before: Behaviour, after: Behaviour, n_runs: int) -> str:
 def _harm_of_parameter(name: str, was: Learning, after: Behaviour) -> str:
     now, is_unnamed = after.parameters.get(name) or after.parameters.get(was.other_name), name.startswith(_UNNAMED)
     shown = "a parameter" if is_unnamed else name
+    if is_unnamed and was.was_replaced:
+        return ""  # what a variable led to until a run replaced it: what the variable leads to is asked by its name
     if now is None:
-        # One that no variable leads to is what runs left if none has touched it, or if it had a variable before: it
-        # goes with the leak.
-        is_left = is_unnamed and (was.was_replaced or not (was.was_given or was.was_updated))
+        # One that no variable leads to is what runs left if none has touched it: it goes with the leak.
+        is_left = is_unnamed and not (was.was_given or was.was_updated)
         return "" if is_left else f"{shown} is gone"
     if was.has_gradient != now.has_gradient:
         return f"{shown} no longer gets a gradient" if was.has_gradient else f"{shown} now gets a gradient"

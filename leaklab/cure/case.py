@@ -15,10 +15,11 @@ from typing import Any
 
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Patch, Program, Proposal, SourceText
-from leaklab.heap.source_lines import ADDS_MANY, Origin, adding_calls, is_called, origin_of
+from leaklab.heap.source_lines import ADDS_MANY, adding_calls, is_called
 from leaklab.measure.registries import registry_on
 from leaklab.model import Leak
 from leaklab.runtime.objects import class_dict, is_kind_of
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.text import visible
 
 _RUNS_KEPT = 3

@@ -6,7 +6,6 @@ Read between the runs is how much is alive: all objects, all memory, every conta
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes
+from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes, python_blocks
 from leaklab.measure.checkpoint import Lengths, container_lengths, take_checkpoint
 from leaklab.measure.gauges import accelerator_bytes
 from leaklab.measure.process_counts import Children
@@ -143,7 +142,7 @@ class LevelReader:
         self._collect()
         # Right behind a full collection the lists of free objects are empty, whose blocks count as handed out.
         row = self._rows[self._n_looks]
-        row[1:4] = native_heap_bytes() or 0, accelerator_bytes() or 0, sys.getallocatedblocks()
+        row[1:4] = native_heap_bytes() or 0, accelerator_bytes() or 0, python_blocks()
         row[4:_N_CHEAP] = count_descriptors(), len(self._children.numbers())
         with self._heap() as objects:
             row[0] = len(objects)

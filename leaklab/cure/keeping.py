@@ -19,7 +19,6 @@ from typing import Any
 from leaklab.cure.edits import NotTriedError
 from leaklab.cure.judging import Heap
 from leaklab.cure.live import evaluate
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import EMPTY, items_in
 from leaklab.runtime.objects import (
     class_dict,
@@ -33,7 +32,7 @@ from leaklab.runtime.objects import (
     no_torch_functions,
     type_name,
 )
-from leaklab.runtime.ours import is_history_name
+from leaklab.runtime.ours import Origin, is_history_name, origin_of
 
 _KINDS: tuple[Any, ...] = (list, collections.OrderedDict, dict, set, collections.deque)
 """Containers whose contents can be put back; what their subclasses do meanwhile is not asked."""
@@ -221,11 +220,20 @@ _SHOWN: Mapping[Any, Callable[[Any], Iterable[Any]]] = {
 
 def _random_states() -> list[tuple[Callable[[Any], None], Any]]:
     states: list[tuple[Callable[[Any], None], Any]] = [(random.setstate, random.getstate())]
-    for module, ask, put in (("torch", "get_rng_state", "set_rng_state"), ("numpy.random", "get_state", "set_state")):
+    for module, ask, put in _RANDOM:
         names = loaded_variables(module)
-        if ask in names and put in names:
+        if ask in names and put in names and names.get("is_initialized", lambda: True)():
             states.append((names[put], names[ask]()))
     return states
+
+
+_RANDOM = (
+    ("torch", "get_rng_state", "set_rng_state"),
+    ("torch.cuda", "get_rng_state_all", "set_rng_state_all"),
+    ("torch.xpu", "get_rng_state_all", "set_rng_state_all"),
+    ("numpy.random", "get_state", "set_state"),
+)
+"""Modules, and how they are asked for the state of their random numbers and given it: none is initialised by that."""
 
 
 def _slot_value(slot: types.MemberDescriptorType, thing: Any) -> Any:

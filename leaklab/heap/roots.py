@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.heap.shortest_paths import Start
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.registries import REGISTRIES
 from leaklab.runtime.containers import CONTEXT_HERE
 from leaklab.runtime.objects import (
@@ -35,7 +34,7 @@ from leaklab.runtime.objects import (
     module_dict,
     type_name,
 )
-from leaklab.runtime.ours import HISTORY_HOMES, IMPORT_NAMES, SHELL_NAMES, is_history_name
+from leaklab.runtime.ours import HISTORY_HOMES, IMPORT_NAMES, SHELL_NAMES, Origin, is_history_name, origin_of
 from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Find whose code a file is, and write its lines as ``train.py:41 in step: history.append(loss)``.
+"""Write lines of code as ``train.py:41 in step: history.append(loss)``.
 
 The line is that of the file as it is now, also for a function that was reloaded, or whose file was edited since.
 IPython's ``%autoreload`` compiles a changed function by itself, from what ``ast.unparse`` makes of it: its lines are
@@ -8,13 +8,10 @@ counted from 1, without comments and blank lines.
 from __future__ import annotations
 
 import ast
-import enum
 import linecache
 import os
 import re
-import site
 import sys
-import sysconfig
 import textwrap
 import types
 import warnings
@@ -24,8 +21,7 @@ from pathlib import PurePath
 from typing import Any
 
 from leaklab.runtime.objects import class_dict, is_kind_of, module_dict, running_shell
-from leaklab.runtime.ours import FRONT_ENDS
-from leaklab.version import PACKAGE_FOLDER
+from leaklab.runtime.ours import Origin, origin_of
 
 _WRAPPER = "__autoreload_class__"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -124,12 +120,6 @@ THIS_CELL = "this cell"
 """What reports call the cell that is checked."""
 _MAX_SOURCE = 100
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_CALLERS = frozenset({
-    "ipywidgets", "nbclient", "asyncio", "decorator", "nest_asyncio", "_pytest", "pytest", "pluggy", "runpy",
-    "unittest", "bdb", "pdb", *(name.removesuffix(".") for name in FRONT_ENDS),
-})  # fmt: skip
-"""Packages whose code calls the user's."""
-_MARKS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 MAX_SOURCES = 60
 """So many of the newest sources are read: a long notebook has some dozens of cells."""
 MAX_CHARACTERS = 100_000
@@ -269,50 +259,6 @@ def short_path(filename: str) -> str:
     if not below.startswith(os.pardir):
         return below
     return str(PurePath(*PurePath(filename).parts[-2:]))
-
-
-class Origin(enum.Enum):
-    """Whose code something is."""
-
-    USER = "user"
-    LIBRARY = "library"
-    FRONT_END = "front end"  # what runs the user's code: IPython, its kernel and event loop, a test runner, a debugger
-    LEAKLAB = "leaklab"
-
-
-def _library_folders() -> tuple[str, ...]:
-    """Return the folders that Python and its packages are installed in, longest first."""
-    paths = sysconfig.get_paths()
-    folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths}
-    folders.update(site.getsitepackages())
-    folders.update({os.path.dirname(os.path.realpath(os.__file__)), os.path.dirname(os.__file__)})  # noqa: PTH120
-    return tuple(sorted((folder.rstrip(os.sep) + os.sep for folder in folders), key=len, reverse=True))
-
-
-_FOLDERS = _library_folders()
-
-
-def origin_of(filename: str) -> Origin:
-    """Return whose code *filename* is; a cell, a prompt or a string executed is the user's."""
-    if filename.startswith(PACKAGE_FOLDER + os.sep):
-        return Origin.LEAKLAB
-    if filename.startswith("<frozen ") or filename.endswith(" internals>"):
-        return Origin.FRONT_END if filename == "<frozen runpy>" else Origin.LIBRARY
-    part = part_of_library(filename)
-    if part is None:
-        return Origin.USER
-    return Origin.FRONT_END if part.partition(os.sep)[0].removesuffix(".py") in _CALLERS else Origin.LIBRARY
-
-
-def part_of_library(filename: str) -> str | None:
-    """Return *filename* from its package on, None if it lies in no folder of packages."""
-    for mark in _MARKS:
-        if mark in filename:
-            return filename.rpartition(mark)[2]
-    for folder in _FOLDERS:
-        if filename.startswith(folder):
-            return filename[len(folder) :]
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,14 @@ class StorageLines:
     def _mode(self) -> AbstractContextManager[Any]:
         from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415 - torch is loaded, or not wanted
 
-        note = self._note
+        note, thread = self._note, threading.get_ident()
 
         def dispatched(_self: Any, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            note(func, result, sys._getframe(1))  # noqa: SLF001
+            caller = sys._getframe().f_back  # noqa: SLF001
+            if caller is None:  # a thread of autograd's, as each card has one: the code waits in its call of backward()
+                caller = sys._current_frames().get(thread)  # noqa: SLF001
+            note(func, result, caller)
             return result
 
         # Given to the class after its making: torch wraps what it finds before, and the wrapper imports torch._dynamo

@@ -7,13 +7,12 @@ collector, frees it.
 
 from __future__ import annotations
 
-import sys
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
-from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes, python_blocks
 from leaklab.measure.gauges import accelerator_levels, rss_bytes
 
 N_CELLS = 1000
@@ -80,4 +79,4 @@ def _levels() -> tuple[int, int]:
     """Return the bytes of malloc and of accelerators, and the blocks of Python's own allocator."""
     native, accelerator = native_heap_bytes(), accelerator_levels()
     n_bytes = (rss_bytes() if native is None else native) + (0 if accelerator is None else accelerator[0])
-    return n_bytes, sys.getallocatedblocks()
+    return n_bytes, python_blocks()

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from leaklab.measure.cheap_counts import native_heap_bytes
+from leaklab.measure.cheap_counts import native_heap_bytes, python_blocks
 from leaklab.runtime.objects import loaded_variables
 
 _BYTES = ("allocated_bytes", "reserved_bytes")
@@ -342,8 +342,8 @@ class Meters:
         )
 
     def read_blocks(self, row: int) -> None:
-        """Fill in the blocks that Python's allocator has handed out; to tell, it walks all its pools."""
-        self._rows[row, _COLUMNS.index("blocks")] = sys.getallocatedblocks()
+        """Fill in the blocks that Python's allocator has handed out."""
+        self._rows[row, _COLUMNS.index("blocks")] = python_blocks()
 
     def seconds(self, n_runs: int) -> tuple[float, ...]:
         """Return the wall time of each run."""

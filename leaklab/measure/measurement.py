@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.measure.census import Baseline, Census, FrozenCensus, RefreezingCensus, ScanCensus
+from leaklab.measure.cheap_counts import python_blocks
 from leaklab.measure.checkpoint import Checkpoint, heap_objects, take_checkpoint
 from leaklab.measure.gauges import Meters
 from leaklab.measure.process_counts import ProcessCounts
@@ -224,7 +224,7 @@ class Measurement:
         n_born = self.cohorts.add(self._taker.take())
         self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes)
         self.counts.read(self.n_runs)
-        self._blocks_after[self.n_runs] = sys.getallocatedblocks()
+        self._blocks_after[self.n_runs] = python_blocks()
         self._cpu_seconds[self.n_runs] = cpu_seconds
 
     def cpu_seconds(self, n_runs: int) -> list[float]:
@@ -353,7 +353,7 @@ class Measurement:
         if n_runs < 1:
             return 0.0
         own = _BLOCKS_OF_COHORT * sum(1 for size in self.cohorts.sizes()[middle:] if size)
-        return (sys.getallocatedblocks() - int(self._blocks_after[middle]) - own - _BLOCKS_NOISE) / n_runs
+        return (python_blocks() - int(self._blocks_after[middle]) - own - _BLOCKS_NOISE) / n_runs
 
     def _looks_at_slots(self) -> list[Slots]:
         return [checkpoint.slots for checkpoint in self.checkpoints if checkpoint.slots is not None]

@@ -117,7 +117,7 @@ class Run:
         n_tensors_kept: The tensors among those.
         tensor_bytes_kept: Bytes of their storages, each storage counted once.
         heap_bytes: Level of the native heap (malloc) after the run; None where the system cannot tell.
-        python_blocks: Level of ``sys.getallocatedblocks()`` after the run; None but for the last run of each phase.
+        python_blocks: Blocks that Python's own allocator has handed out; None but for the last run of each phase.
         accelerator_bytes: Level of the accelerator's allocated memory after the run; None without one.
         rss_bytes: Resident set of the process after the run. Shown, never decisive.
     """

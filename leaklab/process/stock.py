@@ -36,7 +36,7 @@ from leaklab.files import FilePath, replacing
 from leaklab.heap.borrow import borrow_heap, heap_view, view_for_path
 from leaklab.heap.roots import empty_snapshots, find_starts
 from leaklab.heap.shortest_paths import Start
-from leaklab.heap.source_lines import Origin, origin_of, running_cell_name
+from leaklab.heap.source_lines import running_cell_name
 from leaklab.heap.view import NO_BIRTHS
 from leaklab.loop.running import last_words, running_monitors
 from leaklab.measure.cheap_counts import native_heap_bytes
@@ -47,7 +47,7 @@ from leaklab.model.process import HeldTensors, KindCount, ProcessLevels, Process
 from leaklab.reports.process import ProcessReport
 from leaklab.runtime.addresses import KindTable, kinds_of
 from leaklab.runtime.objects import is_script, is_tensor_type, module_dict
-from leaklab.runtime.ours import is_own_kind
+from leaklab.runtime.ours import Origin, is_own_kind, origin_of
 from leaklab.version import environment
 
 if TYPE_CHECKING:

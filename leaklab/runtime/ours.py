@@ -1,15 +1,21 @@
-"""Tell leaklab's own objects and the notebook's own records from what the user made."""
+"""Tell leaklab's own objects, the notebook's own records and the code of libraries from what the user made."""
 
 from __future__ import annotations
 
 import collections
+import enum
+import functools
 import gc
 import os
 import re
+import site
 import sys
+import sysconfig
 import types
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,3 +205,71 @@ def own_data_addresses(objects: list[object], table: KindTable, namespace: int =
     plain = [thing for thing in held if id(type(thing)) in _PLAIN and id(thing) not in scopes]
     held += get_referents(*plain) if plain else []
     return np.array([id(thing) for thing in held if type(thing) is np.ndarray], np.int64)
+
+
+_CALLERS = frozenset({
+    "ipywidgets", "nbclient", "asyncio", "decorator", "nest_asyncio", "_pytest", "pytest", "pluggy", "runpy",
+    "unittest", "bdb", "pdb", *(name.removesuffix(".") for name in FRONT_ENDS),
+})  # fmt: skip
+"""Packages whose code calls the user's."""
+_MARKS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+class Origin(enum.Enum):
+    """Whose code something is."""
+
+    USER = "user"
+    LIBRARY = "library"
+    FRONT_END = "front end"  # what runs the user's code: IPython, its kernel and event loop, a test runner, a debugger
+    LEAKLAB = "leaklab"
+
+
+def _library_folders() -> tuple[str, ...]:
+    """Return the folders that Python and its packages are installed in, longest first."""
+    paths = sysconfig.get_paths()
+    folders = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths}
+    folders.update(site.getsitepackages())
+    folders.update({os.path.dirname(os.path.realpath(os.__file__)), os.path.dirname(os.__file__)})  # noqa: PTH120
+    return tuple(sorted((folder.rstrip(os.sep) + os.sep for folder in folders), key=len, reverse=True))
+
+
+_FOLDERS = _library_folders()
+
+
+def origin_of(filename: str) -> Origin:
+    """Return whose code *filename* is; a cell, a prompt or a string executed is the user's."""
+    if filename.startswith(PACKAGE_FOLDER + os.sep):
+        return Origin.LEAKLAB
+    if filename.startswith("<frozen ") or filename.endswith(" internals>"):
+        return Origin.FRONT_END if filename == "<frozen runpy>" else Origin.LIBRARY
+    part = part_of_library(filename)
+    if part is None:
+        return Origin.USER
+    return Origin.FRONT_END if part.partition(os.sep)[0].removesuffix(".py") in _CALLERS else Origin.LIBRARY
+
+
+def part_of_library(filename: str) -> str | None:
+    """Return *filename* from its package on, None if it lies in no folder of packages."""
+    for mark in _MARKS:
+        if mark in filename:
+            return filename.rpartition(mark)[2]
+    for folder in _FOLDERS:
+        if filename.startswith(folder):
+            return filename[len(folder) :]
+    for folder in sys.path:
+        if folder and filename.startswith(start := folder.rstrip(os.sep) + os.sep):
+            part = filename[len(start) :]
+            if part.partition(os.sep)[0] in _installed_in(folder):
+                return part
+    return None
+
+
+@functools.cache
+def _installed_in(folder: str) -> frozenset[str]:
+    """Return the packages and modules that ``pip install --target`` has put into *folder*, by the records of that."""
+    names: set[str] = set()
+    for record in Path(folder).glob("*.dist-info/RECORD"):
+        with suppress(OSError, UnicodeDecodeError):
+            rows = record.read_text("utf-8").splitlines()
+            names.update(row.partition(",")[0].partition("/")[0] for row in rows)
+    return frozenset(names)

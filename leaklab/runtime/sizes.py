@@ -54,6 +54,10 @@ EDGE_BYTES = 85
 """What a node keeps of each of its inputs."""
 
 
+DEVICE_BLOCK_BYTES = 512
+"""torch's allocators for CUDA, ROCm and XPU hand out multiples of this: a loss of four bytes that is kept takes 512."""
+
+
 def node_bytes(n_nodes: int, n_edges: int) -> int:
     """Estimate what the C++ objects of *n_nodes* autograd nodes take, which have *n_edges* inputs together."""
     return NODE_BYTES * n_nodes + EDGE_BYTES * n_edges
@@ -106,6 +110,17 @@ def storages_of(tensor: Any) -> _Storages:
     return found
 
 
+def is_on_host(tensor: Any) -> bool:
+    """Return whether the data of *tensor* lie in main memory."""
+    with no_torch_functions():
+        return _lies_on_host(tensor)
+
+
+def _lies_on_host(tensor: Any) -> bool:
+    base: Any = loaded_type("torch", "Tensor")
+    return bool(base.is_cpu.__get__(tensor))
+
+
 def sparse_bytes(tensor: Any) -> int:
     """Return the bytes of the sparse *tensor*; 0 of any other, and where torch cannot tell."""
     is_sparse = False
@@ -147,7 +162,10 @@ def _storages(tensor: Any) -> list[tuple[int, int]]:
         pointer = storage.data_ptr()
     except RuntimeError:  # a wrapper that owns nothing
         return []
-    return [(storage._cdata, storage.nbytes() if pointer else 0)]  # noqa: SLF001 - the storage's identity has no public name
+    n_bytes = storage.nbytes() if pointer else 0
+    if not _lies_on_host(tensor):
+        n_bytes = -(-n_bytes // DEVICE_BLOCK_BYTES) * DEVICE_BLOCK_BYTES
+    return [(storage._cdata, n_bytes)]  # noqa: SLF001 - the storage's identity has no public name
 
 
 def sparse_parts(tensor: Any) -> list[Any]:

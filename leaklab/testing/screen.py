@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import gc
 import math
-import sys
 import time
 from array import array
 from collections.abc import Callable
 
-from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes
+from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes, python_blocks
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
 from leaklab.testing.bounded_caches import BoundedCaches
 
@@ -40,10 +39,6 @@ _NOISE = {_OBJECTS: 0.1, _BLOCKS: 0.25, _NATIVE: 1024.0, _DESCRIPTORS: 0.1}
 """So much per run is nothing in a batch of many runs: tables of the interpreter fill up slowly."""
 _CLEARLY = {_OBJECTS: 1 / 3, _BLOCKS: 4.0, _NATIVE: 8192.0, _DESCRIPTORS: 1 / 3}
 """So much per run is a leak, if it is steady."""
-
-_forget_attributes: Callable[[], object] = getattr(
-    sys, "_clear_internal_caches", getattr(sys, "_clear_type_cache", lambda: None)
-)
 
 
 def leaves_something(run: Callable[[], object], seconds: float = math.inf, caches: BoundedCaches | None = None) -> bool:
@@ -149,9 +144,7 @@ def _rises_clearly(count: int, levels: array[float], before: array[float], n_run
 def _read(levels: array[float], frozen: int, *, collects: bool) -> None:
     if collects:
         collect_quietly()
-    # The interpreter's cache of attributes keeps names that C code has made: two for each text file that is opened.
-    _forget_attributes()
     levels[_OBJECTS] = len(gc.get_objects()) + frozen
-    levels[_BLOCKS] = sys.getallocatedblocks()
+    levels[_BLOCKS] = python_blocks()
     levels[_NATIVE] = native_heap_bytes() or 0
     levels[_DESCRIPTORS] = count_descriptors()

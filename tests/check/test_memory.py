@@ -359,7 +359,8 @@ def test_more_than_all_of_it_is_not_explained():
 
 def test_what_is_replaced_by_something_larger_is_known():
     host, device = MemoryShare(NATIVE_MEMORY, 100, 0), MemoryShare(DEVICE_MEMORY, 100, 0)
-    assert with_replaced((host, device), 90.0) == (replace(host, known_bytes=90.0), device)
+    known = with_replaced((host, device), {NATIVE_MEMORY: 90.0, DEVICE_MEMORY: 40.0})
+    assert known == (replace(host, known_bytes=90.0), replace(device, known_bytes=40.0))
 
 
 def test_the_rest_is_called_by_what_is_known_of_it():

@@ -81,6 +81,12 @@ CHECK = """
     def leaks():
         history.append(torch.ones(1 << 18, device="cuda"))
 
+    def keeps_losses():  # four bytes, of which torch's allocator has no less than 512
+        losses.append(torch.ones((), device="cuda"))
+
+    def concatenates():  # as many tensors as before, one of them larger
+        cache["keys"] = torch.cat([cache["keys"], torch.ones(64, 64, device="cuda")])
+
     def caches():  # sizes that grow until torch's pools have one of each: reserved, not allocated
         global number
         number += 1
@@ -93,6 +99,8 @@ CHECK = """
         optimizer.zero_grad()
 
     number = 0
+    losses = []
+    cache = {"keys": torch.ones(64, 64, device="cuda")}
     model = torch.nn.Linear(256, 256, device="cuda")
     optimizer = torch.optim.Adam(model.parameters())
     report = leaklab.leakcheck(globals()[sys.argv[1]], cure=False)
@@ -111,6 +119,15 @@ def test_leak_on_a_card_is_found_with_its_holder():
     assert found["holders"] == ["history"]
     assert found["bytes"] == [pytest.approx(MIB, rel=0.01)]
     assert found["levels"][-1] > found["levels"][0]
+
+
+@pytest.mark.parametrize(
+    ("step", "holder", "n_bytes"), [("keeps_losses", "losses", 512), ("concatenates", "cache['keys']", 16 << 10)]
+)
+def test_all_that_a_card_loses_has_its_holder(step, holder, n_bytes):
+    found = last_line(alone(CHECK, step))
+    assert found["holders"] == [holder]
+    assert found["bytes"] == [pytest.approx(n_bytes, abs=512)]  # and what C++ keeps of a tensor
 
 
 @pytest.mark.parametrize("step", ["caches", "trains"])
@@ -210,3 +227,23 @@ def test_allocation_that_fails_is_told_survived_or_not(tmp_path):
     snapshot = leaklab.load(next(tmp_path.glob("*_cuda.pickle")))
     assert snapshot.active_bytes >= 400 * MIB
     assert " MiB  history\n" in file.read_text("utf-8")
+
+
+def test_a_trial_in_this_process_leaves_the_random_numbers_of_a_card_as_they_were():
+    code = """
+        import gc
+        from contextlib import contextmanager
+        import torch
+        from leaklab.cure.keeping import KeptData
+
+        @contextmanager
+        def heap():
+            yield gc.get_objects()
+
+        torch.cuda.manual_seed(1)
+        kept = KeptData({}, (), heap)
+        first = torch.rand(4, device="cuda").tolist()
+        kept.put_back()
+        print(torch.rand(4, device="cuda").tolist() == first)
+    """
+    assert alone(code) == "True\n"

@@ -20,7 +20,7 @@ from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import build_index
 from leaklab.heap.roots import Root, find_roots, local_variables, running_frames
 from leaklab.heap.shortest_paths import search
-from leaklab.heap.source_lines import Origin, origin_of
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.version import PACKAGE_FOLDER
 
 
@@ -329,3 +329,13 @@ def test_the_namespace_of_a_type_made_in_c_is_a_root():
 )
 def test_a_file_tells_whose_code_it_is(filename, origin):
     assert origin_of(filename) is origin
+
+
+def test_what_pip_has_put_into_a_folder_is_a_librarys(tmp_path, monkeypatch):
+    record = tmp_path / "tool-1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("tool/__init__.py,sha256=abc,12\ntool/tables.py,sha256=def,34\n_tool.py,sha256=ghi,56\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert origin_of(str(tmp_path / "tool" / "tables.py")) is Origin.LIBRARY
+    assert origin_of(str(tmp_path / "_tool.py")) is Origin.LIBRARY
+    assert origin_of(str(tmp_path / "train.py")) is Origin.USER  # beside them: ``pip install --target .``

@@ -10,6 +10,7 @@ import sys
 import threading
 import tracemalloc
 import types
+from typing import ClassVar
 
 import pytest
 import torch
@@ -86,6 +87,35 @@ def test_tensors_saved_for_backward_without_a_python_object_are_known():
     assert storages.line_of(node._saved_result)[1] == line_after(
         test_tensors_saved_for_backward_without_a_python_object_are_known, 4
     )
+
+
+class Nested(torch.autograd.Function):
+    """Each backward calls the next: below the 60th autograd goes on in a thread of its own, as it does for a card."""
+
+    threads: ClassVar[set[int]] = set()
+
+    @staticmethod
+    def forward(ctx, x, n_below):
+        ctx.n_below = n_below
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        Nested.threads.add(threading.get_ident())
+        if ctx.n_below:
+            with torch.enable_grad():
+                (Nested.apply(torch.ones(3, requires_grad=True), ctx.n_below - 1) * 3).sum().backward()
+        return grad * 2, None
+
+
+def test_a_thread_of_autograds_has_no_line_but_the_call_of_backward_has():
+    x = torch.ones(3, requires_grad=True)
+    storages = StorageLines(whose)
+    Nested.threads.clear()
+    with storages.noted():
+        Nested.apply(x, 70).sum().backward()
+    assert len(Nested.threads) == 2
+    assert storages.line_of(x.grad) is not None
 
 
 def test_a_tensor_of_before_has_no_line():

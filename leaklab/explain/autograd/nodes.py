@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.autograd_graph import (
     GraphWalk,
     count_leaves,
@@ -22,6 +21,7 @@ from leaklab.runtime.autograd_graph import (
 )
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import is_exactly, is_tensor, is_tensor_type, no_torch_functions, type_name
+from leaklab.runtime.ours import Origin, origin_of
 
 NameFile = Callable[[str], str | None]
 """Returns what a reader calls a file, ``Cell In[7]`` for one that a notebook made up; None for a real file."""

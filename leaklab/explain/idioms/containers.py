@@ -39,9 +39,9 @@ from leaklab.explain.idioms.windows import (
     window_kept,
 )
 from leaklab.explain.leaks.evidence import BLOCKS, Evidence
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import first_items, newest_items
 from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict, safe_len
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.text import format_bytes
 
 _WRITTEN_TO = frozenset({"_io.StringIO", "_io.BytesIO", "bytearray", "array.array"})

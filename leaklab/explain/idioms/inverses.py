@@ -48,7 +48,6 @@ from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
 from leaklab.explain.idioms.own_entries import TAKE_OUT
 from leaklab.explain.idioms.windows import readers
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import (
     has_base,
@@ -58,6 +57,7 @@ from leaklab.runtime.objects import (
     static_attribute,
     type_name,
 )
+from leaklab.runtime.ours import Origin, origin_of
 
 _N_SETATTR = 3
 _N_KEYS, _KEYS = 2, (str, int, bytes)

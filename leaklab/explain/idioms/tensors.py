@@ -16,7 +16,6 @@ from leaklab.cure.live import MISSING, attribute, evaluate, newest
 from leaklab.cure.source import Patch, Proposal
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
 from leaklab.explain.leaks.evidence import Evidence, is_view
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.model import Status
 from leaklab.runtime.containers import entries_in, first_items, item_at, items_in, values_in
 from leaklab.runtime.objects import (
@@ -29,6 +28,7 @@ from leaklab.runtime.objects import (
     module_dict,
     no_torch_functions,
 )
+from leaklab.runtime.ours import Origin, origin_of
 
 _OF_STATE = re.compile(r"\['([\w.]+\.)?(weight|bias|running_mean|running_var)'\]")
 _CONTAINERS = frozenset({"list", "dict", "set", "tuple", "collections.deque", "collections.OrderedDict"})

@@ -27,8 +27,8 @@ from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText, assigned
 from leaklab.explain.counterparts import lets_go
 from leaklab.explain.idioms.windows import newest_read
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.runtime.objects import class_dict, mro_of
+from leaklab.runtime.ours import Origin, origin_of
 
 _CONTAINERS = frozenset({"list", "dict", "set", "deque", "defaultdict", "OrderedDict", "Counter"})
 _TAKING = frozenset({"pop", "remove", "discard"})

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.measure.gauges import free_host_bytes
 from leaklab.runtime.containers import first_items
 from leaklab.runtime.objects import (
@@ -35,6 +34,7 @@ from leaklab.runtime.objects import (
     safe_len,
     type_name,
 )
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.runtime.referents import is_own_dict
 from leaklab.runtime.sizes import sparse_bytes, sparse_parts
 from leaklab.text import format_bytes, unit_words

@@ -21,11 +21,10 @@ from leaklab.explain.counterparts import lets_go
 from leaklab.explain.leaks.groups import Group
 from leaklab.heap.paths import Described
 from leaklab.heap.shortest_paths import Start
-from leaklab.heap.source_lines import Origin, origin_of
 from leaklab.heap.view import HeapView
 from leaklab.runtime.containers import entries_in, items_in
 from leaklab.runtime.objects import class_dict, has_base, is_exactly, is_kind_of, module_dict, mro_of, type_name
-from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS
+from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS, Origin, origin_of
 
 _INTERPRETER_COST = 40
 _KEPT_BY_CODE = ("last exception", "exception being handled", "context variable", "signal handler")

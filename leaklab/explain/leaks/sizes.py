@@ -38,6 +38,7 @@ from leaklab.runtime.objects import (
 )
 from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import (
+    is_on_host,
     node_bytes,
     owned_bytes,
     owned_objects,
@@ -282,12 +283,10 @@ def _count_gradients(tensors: Iterable[Any]) -> tuple[int, int]:
 
 def _storage_bytes(tensors: Iterable[Any], without: Collection[int]) -> tuple[int, int]:
     """Return the bytes of the storages of *tensors* in main memory, and of those on accelerators."""
-    base: Any = loaded_type("torch", "Tensor")
     on_host: dict[int, int] = {}
     on_device: dict[int, int] = {}
     for tensor in tensors:
-        with no_torch_functions():
-            place = on_host if base.is_cpu.__get__(tensor) else on_device
+        place = on_host if is_on_host(tensor) else on_device
         place.update(storages_of(tensor) or ())
     return tuple(sum(n for key, n in place.items() if key not in without) for place in (on_host, on_device))  # type: ignore[return-value]  # two of them
 
