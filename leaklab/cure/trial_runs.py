@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -23,6 +23,7 @@ from leaklab.cure.source import Program, Proposal
 from leaklab.errors import ENDS
 from leaklab.model.cure import Change
 from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for, why_no_child
+from leaklab.runtime.objects import attributes_of, has_base, loaded_type
 
 Result = TypeVar("Result")
 _N_WARMUPS = 2
@@ -36,6 +37,9 @@ _CHILD_SECONDS, _CHILD_SHARE = 120.0, 10.0
 """So many seconds, and so many times as long as its runs took so far, a child may take."""
 _IDLE_SECONDS, _IDLE_RUNS = 3.0, 2.0
 """A child that has computed nothing for so many seconds and runs waits for a thread that only this process has."""
+
+_POOL_SECONDS = 0.01
+"""So long a pool of threads gets after each run: what it has not done yet is no leak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +144,10 @@ class TrialRuns:
         self._number = means.next_run
         self.longest = 0.0
         self._observer = Observer(means.heap, means.program.namespace)
-        # Code that awaits needs the loop of this process.
-        self.in_children = not (means.cell is not None and means.cell.awaits) and not why_no_child()
+        # Code that awaits needs the loop of this process, and a pool of threads has its threads here only.
+        self._has_pool = _has_pool(means.program.namespace)
+        needs_us = (means.cell is not None and means.cell.awaits) or self._has_pool
+        self.in_children = not needs_us and not why_no_child()
         self._at_work: dict[Trial, tuple[Child[TrialResult], float]] = {}
 
     def close(self) -> None:
@@ -305,12 +311,22 @@ class TrialRuns:
                 _seconds, failure = yield self._next()
                 if failure:
                     return TrialResult(failure=failure)
+                if self._has_pool:
+                    time.sleep(_POOL_SECONDS)
                 if n_runs == n_half and not number:
                     reader.note_first_run()
             if is_first and n_runs == 1:  # with what a run before has left, and without
                 self._observer.note_gradients()
             read()
         return TrialResult(reader.gain(2 * n_half), self._observer.end())
+
+
+def _has_pool(namespace: Mapping[str, object]) -> bool:
+    """Return whether a variable is a pool whose threads run: in a child what is given to the pool is never done."""
+    kind = loaded_type("concurrent.futures.thread", "ThreadPoolExecutor")
+    return kind is not None and any(
+        has_base(type(value), kind) and attributes_of(value).get("_threads") for value in list(namespace.values())
+    )
 
 
 def changes_of(proposals: Iterable[Proposal]) -> tuple[Change, ...]:

@@ -96,7 +96,8 @@ PROGRAMS = {
     "one line with its loop": Leaking(
         NET + "rows = []",
         "for _ in range(2): rows.append(net(torch.randn(8, 32)))",
-        "rows", "graph-kept", "rows.append", "    rows.append(net(torch.randn(8, 32)).detach())", per_run=2,
+        "rows", "graph-kept", "rows.append", "for _ in range(2): rows.append(net(torch.randn(8, 32)).detach())",
+        per_run=2,
     ),
     "a running total": Leaking(
         NET + "total = 0.0",

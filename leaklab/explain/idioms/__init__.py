@@ -49,6 +49,7 @@ from leaklab.explain.idioms.frames import (
     exception_as_text,
     frame_as_place,
     raised_anew,
+    record_as_text,
     traceback_kept,
 )
 from leaklab.explain.idioms.graphs import autograd_ctx, graph_cut, graph_kept
@@ -102,7 +103,8 @@ class Idiom:
 
 _TAKEN_OUT = (
     switched_on, exception_as_text, frame_as_place, raised_anew, key_stays, reached, way_out, looked_up_last,
-    drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go,
+    drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, record_as_text,
+    tasks_leave, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
@@ -177,9 +179,9 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 
 CHANGES: tuple[Changes, ...] = (
-    switched_on, ended, library_calls, exception_as_text, frame_as_place, raised_anew, left_again,
+    switched_on, ended, library_calls, exception_as_text, frame_as_place, raised_anew, record_as_text, left_again,
     registered_once, hook_without_itself, handles_removed, cache_bounded, results_emptied, gradients_forgotten,
-    saved_for_backward, packed_detached, graph_cut, newest_part, tasks_leave, wrapped_once, link_cut, group_taken_out,
+    saved_for_backward, packed_detached, tasks_leave, graph_cut, newest_part, wrapped_once, link_cut, group_taken_out,
     state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last,
     drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go, made_once,
     defined_once, reused, maybe_calls, collected,

@@ -39,7 +39,7 @@ from leaklab.explain.idioms.windows import (
     window_kept,
 )
 from leaklab.explain.leaks.evidence import BLOCKS, Evidence
-from leaklab.runtime.containers import first_items, newest_items
+from leaklab.runtime.containers import first_items, newest_items, newest_pairs
 from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict, safe_len
 from leaklab.runtime.ours import Origin, origin_of
 from leaklab.text import format_bytes
@@ -163,6 +163,8 @@ def _shortened(case: Case, store: Store, cut: Detachment | None) -> Iterator[Pro
     reading, is_called_back = list(readers(case, store)), _is_called_back(case, store)
     if not reading and not is_called_back:
         yield from _not_kept(case, store)
+        if _is_of_cell(case, store):
+            yield from _begun_with_cell(case, store, cut)
         yield from bounded(case, store, cut)
     if not (_is_for_all_runs(case, reading) or is_made_again(case, store)):
         yield from _with_the_run(case)
@@ -170,11 +172,49 @@ def _shortened(case: Case, store: Store, cut: Detachment | None) -> Iterator[Pro
         yield from bounded(case, store, cut)
 
 
+def _is_of_cell(case: Case, store: Store) -> bool:
+    """Return whether what the cell collects in a variable is that of one run: it is to begin empty with each.
+
+    A run adds several entries, or the variable is called as what one pass over the data gives. A cache is to find what
+    earlier runs have put there, and what has the number of its run for a key is that of all runs.
+    """
+    is_variable = case.holder.isidentifier() and case.is_in_run and not case.program.function
+    if not is_variable or not is_exactly(case.held, tuple(kind for kind, _text in _EMPTY)):
+        return False
+    keys = [key for key, _value in newest_pairs(case.held, 1)] if type(case.held) is dict else []
+    has_number = any(is_exactly(one, (int,)) for key in keys for one in (key, *(key if type(key) is tuple else ())))
+    if has_number or is_made_again(case, store) or _CACHE.search(case.holder.lower()):
+        return False
+    return not _adds_one_each(case) or _OF_ONE_PASS.search(case.holder) is not None
+
+
+_CACHE = re.compile(r"cache|memo(?:$|_)|lookup")
+_OF_ONE_PASS = re.compile(
+    r"^(?:all|epoch|val|valid|validation|test|eval)_|(?:^|_)(?:preds|predictions|outputs|logits|labels|targets)$"
+)
+
+
+def _begun_with_cell(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:
+    """Yield that the variable begins empty with each run of the cell, and has its entries without what they carry."""
+    if cut is None or _is_set_up(case, case.holder) or case.cell is None:
+        yield from _with_the_run(case)
+        return
+    empty = next(text for kind, text in _EMPTY if type(case.held) is kind)
+    body, patch = case.run_body, case.patch()
+    cut.apply(patch, store)
+    patch.before(case.cell, body[0], [f"{case.holder} = {empty}"])
+    words = f"Begin each run with an empty `{case.holder}`, and store {cut.words}."
+    yield from case.proposal(words, patch, emptied=(case.holder,))
+
+
+def _adds_one_each(case: Case) -> bool:
+    n_runs, n_entries = len(case.leak.kept), safe_len(case.held)
+    return n_runs > 0 and n_entries is not None and n_entries < _MORE_THAN_ONE * n_runs
+
+
 def _is_for_all_runs(case: Case, reading: list[tuple[SourceText, ast.expr]]) -> bool:
     """Return whether the code goes through the entries of all runs: each adds one, and all are read, for the best."""
-    n_runs, n_entries = len(case.leak.kept), safe_len(case.held)
-    is_one_each = n_runs > 0 and n_entries is not None and n_entries < _MORE_THAN_ONE * n_runs
-    return is_one_each and any(_is_gone_through(source, node) for source, node in reading)
+    return _adds_one_each(case) and any(_is_gone_through(source, node) for source, node in reading)
 
 
 def _is_gone_through(source: SourceText, node: ast.expr) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from leaklab.cure.case import Case, called, name_of
 from leaklab.cure.ends import definition_of
 from leaklab.cure.live import evaluate, newest
-from leaklab.cure.source import Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import TASK_KINDS
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, clearing, is_expression, is_private, named, place_words
 from leaklab.explain.idioms.lifetimes import has_tasks, is_result_of_task
@@ -20,7 +20,7 @@ from leaklab.explain.idioms.windows import is_looked_up, newest_read, readers
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
-from leaklab.runtime.objects import has_base, is_exactly, is_kind_of
+from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, loaded_type
 
 _PLACES = ("closure", "default", "partial", "frame-local")
 _WORDS = ("closure variable", "default of", "local ")
@@ -200,6 +200,22 @@ def _as_text(case: Case, source: SourceText, node: ast.expr) -> Iterator[Proposa
     )
     for what, write in ways:
         yield from case.instead(f"Keep {what}: {why}.", source, node, write.format(name))
+
+
+def record_as_text(case: Case) -> Iterator[Proposal]:
+    """Yield how a handler keeps the text of a log record that nothing reads, not what the message was made of."""
+    store, record = case.store, loaded_type("logging", "LogRecord")
+    if store is None or store.how != "one" or not isinstance(store.value, ast.Name) or any(readers(case, store)):
+        return
+    own = store.source.function_of(store.statement)
+    if not isinstance(own, FUNCTIONS) or own.name != "emit":
+        return
+    arguments = own.args.args
+    is_emitted = [one.arg for one in arguments[1:]] == [store.value.id]
+    if is_emitted and record is not None and has_base(type(newest(case.held)), record):
+        text = f"{arguments[0].arg}.format({store.value.id})"
+        words = f"Keep the text of the record: the record keeps all that its message is made of. Store `{text}`."
+        yield from case.instead(words, store.source, store.value, text)
 
 
 def raised_anew(case: Case) -> Iterator[Proposal]:

@@ -15,13 +15,13 @@ from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.counterparts import ENDS, TASK_KINDS, WORKERS, takes_one_out
 from leaklab.explain.idioms.advice import Advice, clearing, is_expression, is_users, named, place_words, written
 from leaklab.explain.idioms.in_use import still_running
-from leaklab.explain.idioms.windows import trimming
+from leaklab.explain.idioms.windows import readers, trimming
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
 from leaklab.measure.process_counts import CHILDREN, DESCRIPTORS, ENDED
 from leaklab.runtime.containers import first_items, items_in
-from leaklab.runtime.objects import class_attribute, is_kind_of, type_name
+from leaklab.runtime.objects import class_attribute, is_exactly, is_kind_of, type_name
 from leaklab.text import format_bytes
 
 _NAMES = {
@@ -317,13 +317,24 @@ def _ended_and_forgotten(
 
 
 def tasks_leave(case: Case) -> Iterator[Proposal]:
-    """Yield how a task takes itself out of the set that keeps it, when it is done."""
+    """Yield how tasks and futures that are done leave the list or set that keeps them, where nothing asks for them."""
     store, held = case.store, case.held
-    if store is None or store.how != "one" or type(held) is not set or not isinstance(store.value, ast.Name):
+    if store is None or store.how != "one" or not is_exactly(held, (set, list)) or any(readers(case, store)):
         return
-    tasks = items_in(held)
-    if not tasks or any(type_name(type(one)).rpartition(".")[2] != "Task" for one in tasks):
+    kinds = {type_name(type(one)).rpartition(".")[2] for one in items_in(held)}
+    if len(kinds) != 1 or not kinds <= _DONE_ONCE:
         return
-    place = store.container_text
-    line = f"{store.source.text_of(store.value)}.add_done_callback({place}.discard)"
-    yield from case.behind(f"Let each task leave `{place}` when it is done.", store, line)
+    place, kind = store.container_text, kinds.pop().lower()
+    if type(held) is set and isinstance(store.value, ast.Name):
+        line = f"{store.source.text_of(store.value)}.add_done_callback({place}.discard)"
+        yield from case.behind(f"Let each {kind} leave `{place}` when it is done.", store, line)
+    elif type(held) is list:
+        patch = case.patch()
+        patch.before(
+            store.source, store.statement, [f"{place}[:] = [{kind} for {kind} in {place} if not {kind}.done()]"]
+        )
+        yield from case.proposal(f"Keep in `{place}` only what is not done yet: nothing asks the others.", patch)
+
+
+_DONE_ONCE = frozenset({"Task", "Future"})
+"""Of asyncio and of concurrent.futures: they have ``done()`` and ``add_done_callback()``."""

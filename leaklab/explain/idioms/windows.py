@@ -5,7 +5,9 @@ from __future__ import annotations
 import array
 import ast
 import collections
+import math
 import queue
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -113,7 +115,7 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     holder, held = case.filled(store)
     if _is_asked_elsewhere(case, store):
         return
-    lines, n_kept = trimming(case, place, held, at_least=_longest_read(case, store))
+    lines, n_kept = trimming(case, place, held, at_least=_longest_read(case, store), wanted=_n_wanted(case, store))
     if not lines:
         return
     if _is_filled_in_front(store):
@@ -126,10 +128,28 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     wanted = "" if any(_loads(case, store)) else ", or as many as you will read: nothing reads them so far"
     if is_made_again(case, store):
         wanted = ", or as many as you have room for: what was dropped is made again when it is asked for"
-    words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
+    if n_kept == 1:
+        words = f"Keep only the newest entry of `{place}`{also}: nothing reads an older one."
+    else:
+        words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
     emptied = case.holder if has_base(type(held), queue.Queue) else holder
     full_after = _runs_until(case, n_kept)
     yield from (replace(one, full_after=full_after) for one in case.proposal(words, patch, emptied=(emptied,)))
+
+
+def _n_wanted(case: Case, store: Store) -> int:
+    """Return how many entries the code wants by what it is: one of what it calls the best or the last.
+
+    A cache that is small finds nothing again. 0 where nothing tells, and of a cache that no trial could fill.
+    """
+    if not is_made_again(case, store):
+        return int(bool(_THE_NEWEST.search(last_name(store.container_text))))
+    return _OF_CACHE if _runs_until(case, _OF_CACHE) <= _MOST_RUNS_TO_FILL * len(case.leak.kept) else 0
+
+
+_THE_NEWEST = re.compile(r"(?:^|_)(best|last|latest|newest|current|prev|previous)(?:_|$)")
+_OF_CACHE, _MOST_RUNS_TO_FILL = 32, 3
+"""So many results a cache keeps, if a trial fills it in at most so many times the runs of the check."""
 
 
 def _is_asked_elsewhere(case: Case, store: Store) -> bool:
@@ -155,7 +175,10 @@ def _runs_until(case: Case, n_entries: int) -> int:
     """Return how many runs it takes until the container has so many entries."""
     n_now, n_runs = safe_len(case.held) or 0, len(case.leak.kept)
     per_run = n_now / n_runs if n_runs else case.leak.count_per_run
-    return 1 + n_entries // max(int(per_run), 1)
+    return 1 + math.ceil(n_entries / (int(per_run) if per_run >= 1 else max(per_run, _RAREST)))
+
+
+_RAREST = 1e-3
 
 
 def is_made_again(case: Case, store: Store) -> bool:
@@ -282,20 +305,26 @@ def _is_filled_in_front(store: Store) -> bool:
     return bool(names & {"insert", "appendleft", "extendleft"})
 
 
-def trimming(case: Case, place: str, held: Any, *, at_least: int = 0) -> tuple[list[str], int]:
-    """Return the statements that leave the newest entries in *place*, and how many; none where it has no order."""
+def trimming(case: Case, place: str, held: Any, *, at_least: int = 0, wanted: int = 0) -> tuple[list[str], int]:
+    """Return the statements that leave the newest entries in *place*, and how many; none where it has no order.
+
+    Args:
+        case: The leak.
+        place: The container, as it is written.
+        held: The same, live.
+        at_least: So many must stay.
+        wanted: So many stay, if it is known; else those of some runs.
+    """
     kind = type(held)
+    is_queue = has_base(kind, queue.Queue) and type(held.queue) is collections.deque
+    n_kept = max(wanted or case.n_kept(held.qsize() if is_queue else safe_len(held) or 0), at_least)
     if any(has_base(kind, one) for one in (list, bytearray, array.array)):
-        n_kept = max(case.n_kept(len(held)), at_least)
         return [f"del {place}[:-{n_kept}]"], n_kept
     if has_base(kind, collections.deque):
-        n_kept = max(case.n_kept(len(held)), at_least)
         return [f"while len({place}) > {n_kept}:", f"    {place}.popleft()"], n_kept
     if has_base(kind, dict) or has_base(kind, collections.UserDict):
-        n_kept = max(case.n_kept(len(held)), at_least)
         return [f"while len({place}) > {n_kept}:", f"    {place}.pop(next(iter({place})))"], n_kept
-    if has_base(kind, queue.Queue) and type(held.queue) is collections.deque:
-        n_kept = max(case.n_kept(held.qsize()), at_least)
+    if is_queue:
         return [f"while {place}.qsize() > {n_kept}:", f"    {place}.get_nowait()"], n_kept
     return [], 0
 
