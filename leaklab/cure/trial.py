@@ -61,13 +61,14 @@ def try_cures(proposed: Sequence[tuple[Leak, Sequence[Proposal]]], means: Means)
 
 @dataclass(slots=True)
 class _Answer:
-    """What is known of one proposal; whether it *costs* what the program is there for."""
+    """What is known of one proposal; whether it *costs* what the program is there for, and whether it *raised*."""
 
     proposal: Proposal
     outcome: CureOutcome
     evidence: str
     result: TrialResult | None = None
     costs: bool = False
+    raised: bool = False
 
     def cure(self) -> Cure:
         return Cure(self.proposal.words, self.proposal.changes, self.outcome, self.evidence)
@@ -205,8 +206,11 @@ class _Trials:
             self._kept = (*self._kept, lessening[0].proposal)
 
     def _all_together(self, leaks: Sequence[_OfLeak]) -> Asked[None]:
-        """Try one change for each leak, all at once, where no single one had an effect: one object may be in all."""
-        best = [min(tried, key=_rank).proposal for leak in leaks if (tried := [*filter(_was_run, leak.answers)])]
+        """Try one change for each leak, all at once, where no single one had an effect: one object may be in all.
+
+        Or where one alone raises: of two lists that are read side by side both must be emptied.
+        """
+        best = [min(tried, key=_rank).proposal for leak in leaks if (tried := [*filter(_may_join, leak.answers)])]
         if self._ended_by is not None or len(best) < len(leaks) or len(leaks) == 1:
             return
         together: Proposal | None = best[0]
@@ -260,7 +264,7 @@ class _Trials:
         if result.failure:
             if not self._runs.in_children:
                 yield from self._run_unchanged()
-            return _Answer(proposal, CureOutcome.HARMFUL, f"the changed code raises {result.failure}")
+            return _Answer(proposal, CureOutcome.HARMFUL, f"the changed code raises {result.failure}", raised=True)
         return (yield from self._judged(proposal, result, beside))
 
     def _refusal(self, proposal: Proposal) -> str:
@@ -361,8 +365,9 @@ def _rank(answer: _Answer) -> int:
     return _BEST_FIRST.index(answer.outcome)
 
 
-def _was_run(answer: _Answer) -> bool:
-    return answer.outcome in (*_BETTER, CureOutcome.NO_EFFECT) and not answer.costs
+def _may_join(answer: _Answer) -> bool:
+    """Return whether *answer* was run, and may have done no harm but that the changes for other leaks were missing."""
+    return answer.raised or (answer.outcome in (*_BETTER, CureOutcome.NO_EFFECT) and not answer.costs)
 
 
 def may_be_tried(proposal: Proposal) -> bool:

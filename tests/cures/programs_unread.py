@@ -62,7 +62,19 @@ CURED = {
     "log records": (RECORDS, "log.warning('mean %s', torch.randn(100, 100))", "self.seen.append(self.format(record))"),
     "results that may be asked for again": (MASKS, "total = mask(next(lengths)).sum()", "while len(masks) > 32:"),
 }  # fmt: skip
+ALL_POINTS = """\
+import torch
+names, vectors, n = ["origin"], [torch.zeros(500)], 0
+def nearest(point):
+    found = int(torch.stack(vectors).sub(point).norm(dim=1).argmin())
+    return names[found], vectors[0]
+"""
 REFUSED = {
+    "what is looked through for the nearest": (
+        ALL_POINTS,
+        "n += 1\nnames.append(f'point {n}')\nvectors.append(torch.randn(500))\nnear = nearest(torch.randn(500))",
+        ("vectors = []", "vectors.clear()", "del vectors"),
+    ),
     "work whose results are asked for": (ASKED, "enqueue(9000)\nnow = total()", ("done()",)),
     "records that are read": (
         COUNTED, "log.warning('mean %s', torch.randn(100, 100))\nn = len(errors())", ("self.format(record)",),

@@ -52,7 +52,39 @@ handles, outputs, x = [], [], torch.ones(40, 32)
 def keep(module, args, output):
     return None
 """
+ATTENTION = """\
+import torch
+class Attention(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv, self.keys, self.values = torch.nn.Linear(width, 3 * width), [], []
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.keys.append(k)
+        self.values.append(v)
+        keys, values = torch.cat(self.keys, 1), torch.cat(self.values, 1)
+        return torch.nn.functional.scaled_dot_product_attention(q, keys, values)
+attention = Attention(64).eval()
+"""
+METER = """\
+import torch
+class Meter:
+    def __init__(self):
+        self.boxes, self.scores = [], []
+    def update(self, boxes, scores):
+        self.boxes.append(boxes)
+        self.scores.append(scores)
+    def compute(self):
+        return (torch.cat(self.boxes).mean(1) * torch.cat(self.scores)).mean().item()
+meter = Meter()
+"""
 PROGRAMS = {
+    "keys beside values, of which one alone cannot go": (
+        ATTENTION, "with torch.no_grad():\n    for _ in range(3):\n        out = attention(torch.randn(4, 1, 64))"
+    ),
+    "boxes beside scores, of which one alone cannot go": (
+        METER, "for _ in range(3):\n    meter.update(torch.rand(200, 4), torch.rand(200))\nvalue = meter.compute()"
+    ),
     "a frame of plain data in two lists": (FRAMES, "number += 1\nplayer.show(number)"),
     "a view in a list and on a bus": (
         VIEWS, "view = View()\nbus.subscribe(view.on_event)\nviews.append(view)"

@@ -145,7 +145,7 @@ def let_go(case: Case) -> Iterator[Proposal]:
     if cut is not None and cut.numbers and any(_is_asked_as_tensor(source, node) for source, node in reading):
         cut = cut.of_tensors()
     yield from window_kept(case, store, cut)
-    if any(_is_for_tensors(source, node) for source, node in reading):
+    if any(_is_for_tensors(source, node) for source, node in reading) and not _is_for_all_runs(case, reading):
         yield from _with_the_run(case)
     if cut is not None and cut.numbers:
         patch = case.patch()
@@ -345,12 +345,21 @@ def _is_set_up(case: Case, holder: str) -> bool:
     displays = (ast.ListComp, ast.SetComp, ast.DictComp)
     for source in case.sources:
         for node in source.nodes:
-            if not isinstance(node, ast.Assign) or not any(name_of(target) == name for target in node.targets):
-                continue
-            entries = node.value.keys if isinstance(node.value, ast.Dict) else getattr(node.value, "elts", [])
-            if isinstance(node.value, displays) or (entries and isinstance(node.value, (ast.List, ast.Set, ast.Dict))):
-                return True
+            for target, value in _assigned(node) if isinstance(node, ast.Assign) else ():
+                entries = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
+                is_display = entries and isinstance(value, (ast.List, ast.Set, ast.Dict))
+                if name_of(target) == name and (isinstance(value, displays) or is_display):
+                    return True
     return False
+
+
+def _assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target with its value: ``names, vectors = ["origin"], []`` are two."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
 
 
 def _with_the_run(case: Case) -> Iterator[Proposal]:
