@@ -43,15 +43,6 @@ log.propagate = False
 log.handlers[:] = [memory]
 """
 COUNTED = RECORDS + "def errors():\n    return [one for one in memory.seen if one.levelno > 30]\n"
-MASKS = """\
-import itertools, torch
-lengths, masks = itertools.count(500), {}
-def mask(n):
-    if n not in masks:
-        masks[n] = torch.ones(n, 20).tril()
-    return masks[n]
-"""
-
 CURED = {
     "what one cell collects": (
         PREDICTIONS, "all_preds.append(net(torch.randn(32, 64)).detach().numpy())", "all_preds = []\nall_preds.append(",
@@ -60,7 +51,6 @@ CURED = {
     "the last": (LAST, "mean = probe.see(torch.randn(100, 100))", "del self.last_inputs[:-1]"),
     "work that is done": (FUTURES, "enqueue(9000)", "pending[:] = [future for future in pending if not future.done()]"),
     "log records": (RECORDS, "log.warning('mean %s', torch.randn(100, 100))", "self.seen.append(self.format(record))"),
-    "results that may be asked for again": (MASKS, "total = mask(next(lengths)).sum()", "while len(masks) > 32:"),
 }  # fmt: skip
 ALL_POINTS = """\
 import torch

@@ -35,6 +35,7 @@ from leaklab.explain.idioms.cycles import (
     collected,
     cycle_garbage,
     gradients_forgotten,
+    held_weakly,
     hook_without_itself,
     immortal_cycle,
     native,
@@ -109,7 +110,14 @@ _TAKEN_OUT = (
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
 """The same where it may have an end, or a library lets go of it."""
-_OF_CYCLES = (hook_without_itself, handles_removed, gradients_forgotten, saved_for_backward, packed_detached)
+_OF_CYCLES = (
+    held_weakly,
+    hook_without_itself,
+    handles_removed,
+    gradients_forgotten,
+    saved_for_backward,
+    packed_detached,
+)
 
 IDIOMS: tuple[Idiom, ...] = (
     Idiom("descriptor-left", left_open, _STORED),
@@ -180,11 +188,11 @@ def _also(slug: str, advice: Advice, evidence: Evidence) -> tuple[str, ...]:
 
 CHANGES: tuple[Changes, ...] = (
     switched_on, ended, library_calls, exception_as_text, frame_as_place, raised_anew, record_as_text, left_again,
-    registered_once, hook_without_itself, handles_removed, cache_bounded, results_emptied, gradients_forgotten,
-    saved_for_backward, packed_detached, tasks_leave, graph_cut, newest_part, wrapped_once, link_cut, group_taken_out,
-    state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached, way_out, looked_up_last,
-    drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, let_go, made_once,
-    defined_once, reused, maybe_calls, collected,
+    registered_once, held_weakly, hook_without_itself, handles_removed, cache_bounded, results_emptied,
+    gradients_forgotten, saved_for_backward, packed_detached, tasks_leave, graph_cut, newest_part, wrapped_once,
+    link_cut, group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached,
+    way_out, looked_up_last, drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out,
+    key_left_out, let_go, made_once, defined_once, reused, maybe_calls, collected,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

@@ -145,7 +145,8 @@ def let_go(case: Case) -> Iterator[Proposal]:
     if cut is not None and cut.numbers and any(_is_asked_as_tensor(source, node) for source, node in reading):
         cut = cut.of_tensors()
     yield from window_kept(case, store, cut)
-    if any(_is_for_tensors(source, node) for source, node in reading) and not _is_for_all_runs(case, reading):
+    is_of_one_pass = bool(_OF_ONE_PASS.search(case.name)) or not _is_for_all_runs(case, reading)
+    if is_of_one_pass and any(_is_for_tensors(source, node) for source, node in reading):
         yield from _with_the_run(case)
     if cut is not None and cut.numbers:
         patch = case.patch()

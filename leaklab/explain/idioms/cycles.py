@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from leaklab.cure.case import Case, last_name, name_of
 from leaklab.cure.ends import definition_of, end_of, is_of_run, local_names, receiver_of, statements
 from leaklab.cure.live import MISSING, evaluate
-from leaklab.cure.source import Patch, Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.idioms.advice import HEAD_OF_GRAPH, Advice, is_gradient
 from leaklab.explain.idioms.graphs import BY_ATTRIBUTES, adds_up_gradients
@@ -56,6 +56,75 @@ def collected(case: Case) -> Iterator[Proposal]:
     lines = ["gc.collect()"] if is_imported else ["import gc", "gc.collect()"]
     words = "Let the collector run at the end of each run: it is switched off."
     yield from case.at_end(words, *lines)
+
+
+def held_weakly(case: Case) -> Iterator[Proposal]:
+    """Yield how functions that an object makes and keeps for itself have the object by a weak reference.
+
+    ``self.scale = lambda x: x * self.factor``. Not where the code hands such a function on: it may outlive its object.
+    """
+    references = {step.reference for step in case.leak.path.steps}
+    if "reference cycle" not in case.leak.path.root or not any("closure variable" in one for one in references):
+        return
+    for source in case.sources:
+        for method in (node for node in source.nodes if isinstance(node, FUNCTIONS) and node.args.args):
+            owner = method.args.args[0].arg
+            uses = _uses_in_kept(source, method, owner, references) if source.class_of(method) is not None else []
+            if not uses or not all(_is_attribute_of(source, use) for use in uses):
+                continue
+            patch, weak = case.patch(), f"weak_{owner}"
+            if weak in local_names(method):
+                continue
+            lines = [] if "weakref" in case.program.namespace else ["import weakref"]
+            patch.before(source, _first_of(method, uses), [*lines, f"{weak} = weakref.proxy({owner})"])
+            for use in uses:
+                patch.replace(source, use, weak)
+            words = f"Let the function have `{owner}` by a weak reference: `{owner}` keeps the function."
+            yield from case.proposal(words, patch)
+            return
+
+
+def _uses_in_kept(
+    source: SourceText, method: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, references: set[str]
+) -> list[ast.Name]:
+    """Return where functions inside of *method*, which *owner* keeps and only calls, use *owner*."""
+    functions = [node for node in ast.walk(method) if isinstance(node, (ast.Lambda, *FUNCTIONS)) and node is not method]
+    uses: list[ast.Name] = []
+    for statement in (node for node in ast.walk(method) if isinstance(node, ast.Assign)):
+        target, value = statement.targets[0], {*ast.walk(statement.value)}
+        if not isinstance(target, ast.Attribute) or source.text_of(target.value) != owner:
+            continue
+        names = {node.id for node in value if isinstance(node, ast.Name)}
+        kept = [one for one in functions if one in value or (isinstance(one, FUNCTIONS) and one.name in names)]
+        found = [node for one in kept for node in ast.walk(one) if isinstance(node, ast.Name) and node.id == owner]
+        if found and f".{target.attr}" in references and _is_only_called(source, target.attr):
+            uses += found
+    return uses
+
+
+def _is_only_called(source: SourceText, attribute: str) -> bool:
+    """Return whether all that the code does with *attribute* is to call it, or an entry of it, by a variable."""
+    for node in source.nodes:
+        if not isinstance(node, ast.Attribute) or node.attr != attribute or not isinstance(node.ctx, ast.Load):
+            continue
+        above, below = source.parent(node), node
+        if isinstance(above, ast.Subscript) and above.value is node:
+            above, below = source.parent(above), above  # type: ignore[assignment]  # an entry of it
+        is_called = isinstance(above, ast.Call) and above.func is below
+        is_key = isinstance(above, ast.keyword) and above.arg == "key"  # of max, min, sorted
+        if not isinstance(node.value, ast.Name) or not (is_called or is_key):
+            return False
+    return True
+
+
+def _is_attribute_of(source: SourceText, use: ast.Name) -> bool:
+    above = source.parent(use)
+    return isinstance(above, ast.Attribute) and above.value is use
+
+
+def _first_of(method: ast.FunctionDef | ast.AsyncFunctionDef, uses: list[ast.Name]) -> ast.stmt:
+    """Return the first statement of *method* itself that has one of *uses* in it."""
+    return next(one for one in method.body if any(use in {*ast.walk(one)} for use in uses))
 
 
 def hook_without_itself(case: Case) -> Iterator[Proposal]:

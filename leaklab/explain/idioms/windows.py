@@ -138,18 +138,13 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
 
 
 def _n_wanted(case: Case, store: Store) -> int:
-    """Return how many entries the code wants by what it is: one of what it calls the best or the last.
-
-    A cache that is small finds nothing again. 0 where nothing tells, and of a cache that no trial could fill.
-    """
-    if not is_made_again(case, store):
-        return int(bool(_THE_NEWEST.search(last_name(store.container_text))))
-    return _OF_CACHE if _runs_until(case, _OF_CACHE) <= _MOST_RUNS_TO_FILL * len(case.leak.kept) else 0
+    """Return how many entries the code wants by its words: one of what it calls the best or the last; 0 for others."""
+    if is_made_again(case, store):
+        return 0
+    return int(bool(_THE_NEWEST.search(last_name(store.container_text))))
 
 
 _THE_NEWEST = re.compile(r"(?:^|_)(best|last|latest|newest|current|prev|previous)(?:_|$)")
-_OF_CACHE, _MOST_RUNS_TO_FILL = 32, 3
-"""So many results a cache keeps, if a trial fills it in at most so many times the runs of the check."""
 
 
 def _is_asked_elsewhere(case: Case, store: Store) -> bool:
