@@ -253,7 +253,8 @@ def other_gradient(before: Behaviour, after: Behaviour) -> str:
             are_no_numbers = math.isnan(was) and math.isnan(now)
             if not (are_no_numbers or math.isclose(was, now, rel_tol=_SAME, abs_tol=_NOTHING)):
                 shown = "a parameter" if name.startswith(_UNNAMED) else name
-                sums = f"its absolute values add up to {now:.3g} instead of {was:.3g}"
+                n_digits = next((n for n in (3, 5) if f"{now:.{n}g}" != f"{was:.{n}g}"), 8)
+                sums = f"its absolute values add up to {now:.{n_digits}g} instead of {was:.{n_digits}g}"
                 return f"the gradient of {shown} is different: {sums}"
     return ""
 

@@ -420,8 +420,10 @@ def own_way(source: SourceText, statement: ast.stmt, line: str) -> str:
 
 
 def _called_in(node: ast.AST) -> set[str]:
-    """Return what is called in *node*, as it is written: ``bus.disconnect``."""
-    return {ast.unparse(one.func) for one in ast.walk(node) if isinstance(one, ast.Call)}
+    """Return what is called in *node*, as it is written: ``bus.disconnect``, ``shell().events.on``."""
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    inside = {part for call in calls for part in ast.walk(call.func)}
+    return {ast.unparse(one.func) for one in calls if one not in inside}
 
 
 def definition_of(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -167,6 +167,53 @@ class View:
         self.is_open = False
         bus.disconnect(self.draw)
 """
+BEHIND_CALL = """\
+import torch
+class Bus:
+    def __init__(self):
+        self.listeners = []
+    def connect(self, listener):
+        self.listeners.append(listener)
+    def disconnect(self, listener):
+        self.listeners.remove(listener)
+bus = Bus()
+def main_bus():
+    return bus
+class View:
+    def __init__(self):
+        self.data = torch.ones(9000)
+        main_bus().connect(self.draw)
+    def draw(self):
+        return self.data.sum()
+    def close(self):
+        main_bus().disconnect(self.draw)
+"""
+SERVED = """\
+import queue, threading, torch
+class Service:
+    def __init__(self):
+        self.requests, self.ready, self.done = queue.Queue(), threading.Semaphore(0), threading.Semaphore(0)
+        threading.Thread(target=self.work, daemon=True).start()
+    def work(self):
+        while True:
+            self.ready.acquire()
+            self.requests.get().sum()
+            self.done.release()
+service = Service()
+"""
+FUSED = """\
+import torch
+layer, xs = torch.nn.Linear(100, 100), torch.randn(8, 100)
+def fuse(module):
+    handles = []
+    for p in module.parameters():
+        momentum = torch.zeros_like(p)
+        def step(param, momentum=momentum):
+            with torch.no_grad():
+                param.sub_(momentum.mul_(0.9).add_(param.grad), alpha=1e-3)
+        handles.append(p.register_post_accumulate_grad_hook(step))
+    return handles
+"""
 OVER_ITSELF = """\
 import gc, torch
 gc.disable()
@@ -203,6 +250,9 @@ CURED = {
     "a function over the object that keeps it": (
         OVER_ITSELF, "net = Net()\nwith torch.no_grad():\n    y = net(torch.randn(4, 150)).sum().item()",
         "weak_self = weakref.proxy(self)\n        self.activation = lambda x: torch.relu(x) * weak_self.scale",
+    ),
+    "an object whose way out is behind a call": (
+        BEHIND_CALL, "view = View()", 'if "view" in globals():\n    view.close()\nview = View()',
     ),
     "a switch of the program": (SWITCH, "n = evaluate(9000)", "n = evaluate(9000, detach=True)"),
     "a button": (
@@ -318,7 +368,15 @@ def study():
     trials.append(trial)
     return len(pickle.dumps(trial.attrs))
 """
+TRAINED = "handles = fuse(layer)\nlayer.zero_grad()\nlayer(xs).square().mean().backward()"
 REFUSED = {
+    "requests that a thread serves": (
+        SERVED,
+        "for _ in range(3):\n    service.requests.put(torch.ones(9000))\n"
+        "service.ready.release()\nservice.done.acquire()",
+        ("get_nowait", "clear()"),
+    ),
+    "hooks with a momentum": (FUSED, TRAINED, ("handle.remove()",)),
     "a function that outlives its object": (HANDED_ON, "head = puller()(16)", ("weakref.proxy",)),
     "a method that registers anew": (REFRESHED, "view = View()", ("view.refresh()",)),
     "a switch for something else": (RESET, "y = forward(torch.ones(4, 64))", ("reset=True",)),

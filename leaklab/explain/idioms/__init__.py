@@ -6,7 +6,7 @@ cause (`find_cause`), and decides which changes are proposed (`proposals_for`): 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from leaklab.cure.case import Case
@@ -211,8 +211,14 @@ def proposals_for(case: Case) -> tuple[Proposal, ...]:
 def _asked(case: Case, changes: list[Changes]) -> list[Proposal]:
     """Return what *changes* propose, each once, with what it drops of that which is in use."""
     found: list[Proposal] = []
+    refused: frozenset[Changes] = frozenset()
     for propose in changes:
-        for one in propose(case):
+        for one in propose(case) if propose not in refused else ():
+            refused |= _INSTEAD.get(propose, frozenset())
             if all(one.changes != other.changes or not one.changes for other in found):
                 found.append(replace(one, drops=one.drops or dropped(case, one.emptied)))
     return found
+
+
+_INSTEAD: Mapping[Changes, frozenset[Changes]] = {registered_once: frozenset({handles_removed, taken_back})}
+"""Where a change is proposed, others are harm: a hook that learns would begin anew in each run."""

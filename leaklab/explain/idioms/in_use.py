@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import logging
+import queue
 import re
 import threading
 import types
@@ -156,14 +157,17 @@ def _in_use(case: Case, expression: str, held: Any) -> str | None:
 
 
 def _wait_to_be_taken(case: Case, expression: str) -> bool:
-    """Return whether code takes the oldest entry out, one by one, and uses it: ``batch = pending.pop(0)``."""
-    name = last_name(expression)
+    """Return whether code takes the oldest entry out, one by one, and uses it: ``batch = pending.pop(0)``.
+
+    As the thread does that serves a queue: ``self.requests.get()``.
+    """
+    name = last_name(expression.removesuffix(".queue"))
     for source in case.sources:
         for node in source.nodes:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             is_first = node.func.attr == "pop" and [ast.unparse(one) for one in node.args] == ["0"]
-            is_first |= node.func.attr in ("popleft", "get_nowait") and not node.args
+            is_first |= node.func.attr in ("popleft", "get_nowait", "get") and not node.args
             is_used = not isinstance(source.parent(node), ast.Expr)
             if is_first and is_used and last_name(source.text_of(node.func.value)) == name:
                 return True
@@ -207,6 +211,8 @@ def _entries(held: Any) -> tuple[list[Any], list[Any]]:
     """Return some entries of a container, the oldest and the newest, running no code of the user's."""
     if has_base(type(held), UserDict):
         held = attributes_of(held).get("data")
+    if has_base(type(held), queue.Queue):
+        held = attributes_of(held).get("queue")
     if has_base(type(held), dict):
         return (
             [value for _key, value in entries_in(held, _N_SAMPLED)],

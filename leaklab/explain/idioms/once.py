@@ -6,6 +6,7 @@ import ast
 import re
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from leaklab.cure.case import Case, name_of
@@ -58,13 +59,15 @@ def reused(case: Case) -> Iterator[Proposal]:
 def registered_once(case: Case) -> Iterator[Proposal]:
     """Yield how hooks that learn from call to call are registered once: removed, they would begin anew in each run.
 
-    They are functions that change what they close over or have as a default: a momentum, a running mean.
+    They are functions that change what they close over or have as a default: a momentum, a running mean. Gradients are
+    others then, by intention: so far each run was taught by one hook more than the run before.
     """
     of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
         hooks = _hooks_of(evaluate(name, case.program.namespace))
         if _is_given_the_same(call, of_run) and any(_changes_own(case, hook) for hook in hooks):
-            yield from _once(case, source, statement, name, "Register")
+            found = _once(case, source, statement, name, "Register")
+            yield from (replace(one, cuts_history=True) for one in found)
             return
 
 
