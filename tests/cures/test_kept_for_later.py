@@ -368,13 +368,16 @@ def study():
     trials.append(trial)
     return len(pickle.dumps(trial.attrs))
 """
+ASKING = """\
+for _ in range(3):
+    service.requests.put(torch.ones(9000))
+service.ready.release()
+service.done.acquire()
+"""
 TRAINED = "handles = fuse(layer)\nlayer.zero_grad()\nlayer(xs).square().mean().backward()"
 REFUSED = {
     "requests that a thread serves": (
-        SERVED,
-        "for _ in range(3):\n    service.requests.put(torch.ones(9000))\n"
-        "service.ready.release()\nservice.done.acquire()",
-        ("get_nowait", "clear()"),
+        SERVED, ASKING, ("get_nowait", "clear()"),
     ),
     "hooks with a momentum": (FUSED, TRAINED, ("handle.remove()",)),
     "a function that outlives its object": (HANDED_ON, "head = puller()(16)", ("weakref.proxy",)),
