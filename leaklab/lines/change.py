@@ -237,6 +237,9 @@ _SNAPSHOTS = sys.version_info < (3, 13)
 """Up to 3.12 tracing a function leaves a dict of its variables on its frame, for as long as the frame lives."""
 
 
+_trace_no_thread: Callable[[None], None] = getattr(threading, "settrace_all_threads", lambda _none: None)
+
+
 class LineWatch:
     """Counts for each watchpoint the lines that changed it.
 
@@ -263,7 +266,9 @@ class LineWatch:
     def installed(self, *, running_too: bool = False) -> Iterator[None]:
         """Watch inside; a trace function that the code inside installs instead is left to it.
 
-        A thread that is started inside and goes on afterwards stops being traced at its next line or call.
+        A thread that is started inside and goes on afterwards stops being traced at its next line or call; at once
+        from CPython 3.12 on, of which 3.12.1 crashes where one is still traced and a generator is resumed that was
+        suspended since.
 
         Args:
             running_too: Whether the functions that run already, down to this one, are asked for their lines too: a loop
@@ -274,7 +279,7 @@ class LineWatch:
             arrivals.begin()
         self._running.clear()
         self._starters.clear()
-        of_threads = threading.gettrace()
+        of_threads, threads = threading.gettrace(), sys._current_frames().keys()  # noqa: SLF001
         self._is_on = True
         threading.settrace(self._on_call)
         if running_too:
@@ -287,6 +292,8 @@ class LineWatch:
             self._leave_thread()
             if self._is_own(threading.gettrace()):
                 threading.settrace(of_threads)
+            if of_threads is None and sys.gettrace() is None and sys._current_frames().keys() - threads:  # noqa: SLF001
+                _trace_no_thread(None)
             self._leave_running_functions()
             for arrivals in self._arrivals:
                 for fingerprint, lines in arrivals.found().items():

@@ -7,7 +7,9 @@ import collections
 import inspect
 import io
 import json
+import subprocess
 import sys
+import textwrap
 import threading
 import weakref
 
@@ -322,3 +324,41 @@ def test_a_key_that_is_an_object_counts_as_an_entry():
 
 def test_a_place_that_cannot_be_read_has_no_watch():
     assert watchpoint("print", [object(), object()], grows=False) is None
+
+
+GOES_ON = """
+    import contextlib, os, threading
+    import leaklab
+
+    timers, stack = [], contextlib.ExitStack()
+
+    def watchdog():
+        timer = threading.Timer(3600.0, print)
+        timer.daemon = True
+        timer.start()
+        timers.append(timer)
+
+    @contextlib.contextmanager
+    def lease():
+        block = bytearray(9000)
+        yield block
+        block.clear()
+
+    def enter():
+        return stack.enter_context(lease())
+
+    for step in (watchdog, enter):
+        report = leaklab.leakcheck(step, runs=16, cure=False)
+        assert report.leaked, report
+    stack.close()
+    print("closed", flush=True)
+    os._exit(0)
+"""
+
+
+def test_threads_that_traced_runs_have_started_are_traced_no_more(tmp_path):
+    """CPython 3.12.1 crashed: generators that had been suspended were resumed while such a thread was still traced."""
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(GOES_ON))
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr
