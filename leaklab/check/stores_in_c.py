@@ -39,6 +39,7 @@ from leaklab.lines.native import NativeGrowth, NativeTraces
 from leaklab.measure.registries import REGISTRIES, registry_of_call, registry_on
 from leaklab.model import Leak, RootPath, Status
 from leaklab.runtime.objects import is_kind_of, type_name
+from leaklab.runtime.ours import is_own_kind
 from leaklab.text import format_bytes
 
 _FEWEST_RUNS, _MOST_RUNS = 2, 16
@@ -292,9 +293,15 @@ class StoreCalls:
         if waiting is None:
             return
         name, owner, line, _held, before = waiting
-        for address, count in self._counts().items():
-            if count > before.get(address, count):
-                self.calls.append(StoringCall(address, name, owner, line))
+        kept = [address for address, count in self._counts().items() if count > before.get(address, count)]
+        own = self._own() if kept else set()
+        self.calls += [StoringCall(address, name, owner, line) for address in kept if address not in own]
+
+    def _own(self) -> set[int]:
+        """Return the addresses of leaklab's own objects, and of their methods: what pauses the collector is young."""
+        with self._young() as objects:
+            holders = [(id(one), one.__self__ if type(one) is types.MethodType else one) for one in objects]
+            return {address for address, holder in holders if is_own_kind(type(holder))}
 
     def _counts(self) -> dict[int, int]:
         with self._young() as objects:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import linecache
 import pickle
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_the_right_change_is_cured_and_nothing_of_the_trial_stays(checked):
     code, weight = trainer.step.__func__.__code__, trainer.net.weight.detach().clone()
     cure = leaklab.try_change(checked.user["the_report"], changed(RIGHT))
     assert cure.outcome is CureOutcome.CURED
-    assert str(cure).startswith("cured: 8 runs with this change: 0 B per run (was ")
+    # Twice as many runs are made where malloc may have kept a little back.
+    assert re.match(r"cured: (8|16|24) runs with this change: 0 B per run \(was ", str(cure))
     assert str(cure).endswith("; same gradients")
     assert [change.after.strip() for change in cure.changes] == list(RIGHT.values())
     assert trainer.step.__func__.__code__ is code

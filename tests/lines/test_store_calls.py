@@ -6,6 +6,7 @@ import atexit
 from contextlib import contextmanager
 
 from leaklab.check.stores_in_c import StoreCalls
+from leaklab.runtime.gc_control import gc_paused
 
 
 class Thing:
@@ -35,3 +36,22 @@ def test_an_object_at_the_address_of_another_that_is_gone_was_not_kept_by_the_ca
     atexit.unregister(callback)
     assert is_on
     assert [(call.address, call.function) for call in calls.calls] == [(id(callback), "atexit.register")]
+
+
+def test_what_is_leaklabs_own_was_not_kept_by_the_call():
+    own, callback = gc_paused().__exit__, Thing().close  # a method of leaklab's, which is listed while objects are lent
+
+    @contextmanager
+    def young():
+        lent = [own, own.__self__, callback]
+        yield lent
+        lent.clear()
+
+    calls = StoreCalls(young, lambda filename: filename == __file__)
+    with calls.watched() as is_on:
+        atexit.register(own)
+        atexit.register(callback)
+    atexit.unregister(own)
+    atexit.unregister(callback)
+    assert is_on
+    assert [call.address for call in calls.calls] == [id(callback)]
