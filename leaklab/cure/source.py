@@ -353,13 +353,3 @@ def _from_last(edits: list[_Edit]) -> list[_Edit]:
     """
     numbered = sorted(enumerate(edits), key=lambda item: (item[1].start, item[1].end > item[1].start, item[0]))
     return [edit for _, edit in reversed(numbered)]
-
-
-def assigned(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what is assigned to what, also side by side: ``old, self.rows = self.rows, []``."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        yield from zip(target.elts, value.elts, strict=True)
-    elif isinstance(target, ast.Tuple):
-        yield from ((one, value) for one in target.elts)
-    else:
-        yield target, value

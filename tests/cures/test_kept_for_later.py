@@ -147,7 +147,7 @@ class Drop(logging.Filter):
 log.addFilter(Drop(torch.ones(9000)))
 log.debug("done")
 """
-VIEW = """\
+BUS = """\
 import torch
 class Bus:
     def __init__(self):
@@ -157,6 +157,10 @@ class Bus:
     def disconnect(self, listener):
         self.listeners.remove(listener)
 bus = Bus()
+"""
+VIEW = (
+    BUS
+    + """\
 class View:
     def __init__(self):
         self.data, self.is_open = torch.ones(9000), True
@@ -167,16 +171,10 @@ class View:
         self.is_open = False
         bus.disconnect(self.draw)
 """
-BEHIND_CALL = """\
-import torch
-class Bus:
-    def __init__(self):
-        self.listeners = []
-    def connect(self, listener):
-        self.listeners.append(listener)
-    def disconnect(self, listener):
-        self.listeners.remove(listener)
-bus = Bus()
+)
+BEHIND_CALL = (
+    BUS
+    + """\
 def main_bus():
     return bus
 class View:
@@ -188,6 +186,7 @@ class View:
     def close(self):
         main_bus().disconnect(self.draw)
 """
+)
 SERVED = """\
 import queue, threading, torch
 class Service:
@@ -327,16 +326,9 @@ class Plugin:
         known.append(cls)
 """
 WORK = "import functools, torch\nlater = []\ndef draw(batch):\n    return batch.mean()\n"
-REFRESHED = """\
-import torch
-class Bus:
-    def __init__(self):
-        self.listeners = []
-    def connect(self, listener):
-        self.listeners.append(listener)
-    def disconnect(self, listener):
-        self.listeners.remove(listener)
-bus = Bus()
+REFRESHED = (
+    BUS
+    + """\
 class View:
     def __init__(self):
         self.data = torch.ones(9000)
@@ -347,6 +339,7 @@ class View:
         bus.disconnect(self.draw)
         bus.connect(self.draw)
 """
+)
 RESET = """\
 import torch
 outputs, net = [], torch.nn.Linear(64, 64)

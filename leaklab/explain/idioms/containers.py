@@ -29,6 +29,7 @@ from leaklab.explain.idioms.advice import (
 from leaklab.explain.idioms.caches import table_of_library
 from leaklab.explain.idioms.graphs import cuts_training
 from leaklab.explain.idioms.tensors import Detachment, cut_of
+from leaklab.explain.idioms.ways_out import cells_of
 from leaklab.explain.idioms.windows import (
     bounded,
     is_made_again,
@@ -39,6 +40,7 @@ from leaklab.explain.idioms.windows import (
     window_kept,
 )
 from leaklab.explain.leaks.evidence import BLOCKS, Evidence
+from leaklab.lines.syntax import assigned
 from leaklab.runtime.containers import first_items, newest_items, newest_pairs
 from leaklab.runtime.objects import class_attribute, has_base, is_exactly, is_kind_of, module_dict, safe_len
 from leaklab.runtime.ours import Origin, origin_of
@@ -344,23 +346,14 @@ def _is_set_up(case: Case, holder: str) -> bool:
     """Return whether the program puts entries into the container where it makes it: these are for all runs."""
     name = last_name(holder)
     displays = (ast.ListComp, ast.SetComp, ast.DictComp)
-    for source in case.sources:
-        for node in source.nodes:
-            for target, value in _assigned(node) if isinstance(node, ast.Assign) else ():
+    for tree in (*(source.tree for source in case.sources), *cells_of(case)):
+        for node in ast.walk(tree):
+            for target, value in assigned(node) if isinstance(node, ast.Assign) else ():
                 entries = value.keys if isinstance(value, ast.Dict) else getattr(value, "elts", [])
                 is_display = entries and isinstance(value, (ast.List, ast.Set, ast.Dict))
                 if name_of(target) == name and (isinstance(value, displays) or is_display):
                     return True
     return False
-
-
-def _assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield each target with its value: ``names, vectors = ["origin"], []`` are two."""
-    for target in node.targets:
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            yield from zip(target.elts, node.value.elts, strict=False)
-        else:
-            yield target, node.value
 
 
 def _with_the_run(case: Case) -> Iterator[Proposal]:

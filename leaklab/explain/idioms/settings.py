@@ -13,10 +13,11 @@ from dataclasses import replace
 from leaklab.cure.case import Case, name_of
 from leaklab.cure.ends import call_site, end_of, is_of_run, statements
 from leaklab.cure.live import evaluate
-from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText, assigned
+from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import SCOPES
 from leaklab.explain.idioms.advice import Advice, named
 from leaklab.explain.leaks.evidence import Evidence
+from leaklab.lines.syntax import assigned
 from leaklab.runtime.objects import is_exactly
 
 _SET_BY = {
@@ -149,7 +150,7 @@ def _kept_before(source: SourceText, statement: ast.stmt, place: str) -> str:
     """Return the variable that what *place* has is assigned to above *statement*, in its block; empty without one."""
     block = source.siblings(statement)
     for one in reversed(block[: block.index(statement)]):
-        pairs = assigned(one.targets[0], one.value) if isinstance(one, ast.Assign) else ()
+        pairs = assigned(one) if isinstance(one, ast.Assign) else ()
         for target, value in pairs:
             if isinstance(target, ast.Name) and source.text_of(value) == place:
                 return target.id

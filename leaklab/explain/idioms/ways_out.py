@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 import types
 from collections.abc import Iterator
@@ -24,9 +23,10 @@ from leaklab.cure.ends import (
     receiver_of,
 )
 from leaklab.cure.live import MISSING, evaluate
-from leaklab.cure.source import FUNCTIONS, Proposal, SourceText, assigned
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import lets_go
 from leaklab.explain.idioms.windows import newest_read
+from leaklab.lines.syntax import assigned
 from leaklab.runtime.objects import class_dict, mro_of
 from leaklab.runtime.ours import Origin, origin_of
 
@@ -306,7 +306,7 @@ def _is_asked(case: Case, owner: str) -> bool:
                 return True
         elif isinstance(node, ast.Call):
             is_called |= _is_owner(case, source, node.func, owner, name)
-    trees = (*_cells(case), *(one.tree for one in case.sources)) if is_called else ()
+    trees = (*cells_of(case), *(one.tree for one in case.sources)) if is_called else ()
     return is_called and not any(_reads(tree, owner) for tree in trees)
 
 
@@ -316,7 +316,7 @@ def _is_owner(case: Case, source: SourceText, node: ast.expr, owner: str, name: 
     return written == owner if source is case.cell else last_name(written) == name
 
 
-def _cells(case: Case) -> Iterator[ast.Module]:
+def cells_of(case: Case) -> Iterator[ast.Module]:
     """Yield the cells that the notebook has run so far, as far as they are Python."""
     for text in case.cells_run:
         with suppress(SyntaxError, ValueError):
@@ -370,8 +370,7 @@ def _empties(method: Function, name: str) -> bool:
         elif isinstance(node, ast.Call) and _is_any_own(method, node, "setattr"):
             return True
         elif isinstance(node, ast.Assign):
-            pairs = list(itertools.chain.from_iterable(assigned(target, node.value) for target in node.targets))
-            if any(_is_own(method, target, name) and _is_empty(value) for target, value in pairs):
+            if any(_is_own(method, target, name) and _is_empty(value) for target, value in assigned(node)):
                 return True
         elif isinstance(node, ast.Delete) and isinstance(node.targets[0], ast.Subscript):
             part = node.targets[0]
