@@ -21,7 +21,7 @@ from leaklab.cure.definitions import FUTURE_FLAGS, Definition, made_anew, take_d
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
 from leaklab.cure.keeping import to_the_end
 from leaklab.cure.live import attribute, evaluate, values_of
-from leaklab.cure.source import Program
+from leaklab.cure.source import Program, Remade
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model.cure import Change
 from leaklab.runtime.objects import is_tensor, loaded_variables, mro_of, no_torch_functions
@@ -135,6 +135,16 @@ def begin_anew(expression: str, program: Program) -> None:
         if is_tensor(one):
             with no_torch_functions(), suppress(RuntimeError):  # a view cannot be cut off in place
                 one.detach_()
+
+
+def remake(one: Remade, program: Program) -> None:
+    """Put in the place of a container what the changed program would have there. Nothing takes that back."""
+    made = one.make(evaluate(one.place, program.namespace))
+    owner, _, name = one.place.rpartition(".")
+    if owner:
+        setattr(evaluate(owner, program.namespace), name, made)
+    else:
+        program.namespace[name] = made  # type: ignore[index]  # a dict
 
 
 def _without_layers(function: FunctionType) -> Any:

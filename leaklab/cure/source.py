@@ -36,6 +36,21 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Remade:
+    """A container that lives as long as the program, and is to be of another kind from the start.
+
+    Attributes:
+        place: Python for it, in the program's variables.
+        make: Makes the other one of what is in the container.
+        lines: File names and lines of the changes that ran once: where it is made, and what that imports.
+    """
+
+    place: str
+    make: Callable[[Any], Any]
+    lines: frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A change worth trying, or a cure that can be said in words only.
 
@@ -53,6 +68,8 @@ class Proposal:
             layers, where the change is tried: as they do in a program that has the change from the start.
         cuts_history: Whether the change means to cut a graph that goes on from run to run: gradients are others then.
         full_after: So many runs it takes until what the change leaves in place has all that it will have.
+        remade: The containers that the change makes otherwise, where they are made: that ran once, so the trial puts
+            others in their places.
     """
 
     words: str
@@ -64,6 +81,7 @@ class Proposal:
     begun: tuple[str, ...] = ()
     cuts_history: bool = False
     full_after: int = 0
+    remade: tuple[Remade, ...] = ()
 
 
 _BLOCKS = ("body", "orelse", "finalbody")

@@ -396,5 +396,6 @@ def joined(first: Proposal, second: Proposal) -> Proposal | None:
         emptied=emptied,
         drops=first.drops or second.drops,
         begun=(*first.begun, *second.begun),
+        remade=(*first.remade, *second.remade),
         cuts_history=first.cuts_history or second.cuts_history,
     )

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import psutil
 
-from leaklab.cure.applying import ReplaceableCell, applied, begin_anew, run_again
+from leaklab.cure.applying import ReplaceableCell, applied, begin_anew, remake, run_again
 from leaklab.cure.behaviour import Behaviour, Observer, calls_noted, uncaught_noted
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling, may_be_kept_back
 from leaklab.cure.keeping import KeptData, to_the_end
-from leaklab.cure.source import Program, Proposal
+from leaklab.cure.source import Program, Proposal, Remade
 from leaklab.errors import ENDS
 from leaklab.model.cure import Change
 from leaklab.runtime.child import Child, Ran, RunRequest, begin_child, wait_for, why_no_child
@@ -232,7 +232,9 @@ class TrialRuns:
             if self.in_children and not trial.is_control:
                 for name in dict.fromkeys(name for one in proposals for name in one.begun):
                     begin_anew(name, means.program)
-            with applied([one for one in changes if one.filename not in again], means.program, means.cell):
+            done = self._remake([one for each in proposals for one in each.remade]) if changes else frozenset()
+            to_do = [one for one in changes if one.filename not in again and (one.filename, one.line) not in done]
+            with applied(to_do, means.program, means.cell):
                 return (yield from self._parts(trial, is_changed=bool(changes)))
         except NotTriedError as refused:
             return TrialResult(refused=str(refused))
@@ -260,6 +262,19 @@ class TrialRuns:
         if filenames:
             self._observer.look_again()
         return ""
+
+    def _remake(self, remade: Sequence[Remade]) -> frozenset[tuple[str, int]]:
+        """Put containers of another kind in the places of *remade*; return the lines of the changes that do so.
+
+        Raises:
+            NotTriedError: in this process, where nothing could take that back.
+        """
+        if remade and not self.in_children:
+            msg = "it changes how a container was made, and there is no copy of the process in which to make it anew"
+            raise NotTriedError(msg)
+        for one in remade:
+            remake(one, self._means.program)
+        return frozenset(line for one in remade for line in one.lines)
 
     def _n_filling(self, trial: Trial) -> int:
         """Return how many runs to make until a window that the change leaves is full; 0 where one trial fills it."""

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import re
+import threading
 import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -153,7 +154,7 @@ def describe_path(
         hops = hops[1:]
     steps: list[Step] = []
     expressions: list[str | None] = []
-    previous, current = -1, "" if start.reference.suffix else None
+    previous, current, of_thread = -1, "" if start.reference.suffix else None, ""
     for reference, end in [start, *hops]:
         steps.append(
             Step(
@@ -164,7 +165,12 @@ def describe_path(
                 next(filter(None, reversed(notes[previous + 1 : end + 1])), ""),
             )
         )
-        current = _joined_expression(current, reference.suffix)
+        local = expressions[-2] if len(expressions) > 1 else None
+        if local and _is_of_this_thread(objects[end], objects[previous], objects[previous - 1]):
+            current = of_thread = f"{local}.__dict__"
+        else:
+            current = _joined_expression(current, reference.suffix)
+            current = _attribute_of(of_thread, current) if of_thread and current else current
         expressions.append(current)
         previous = end
     every = [start, *hops]
@@ -182,6 +188,19 @@ def summary_of(thing: object) -> str:
     if is_kind_of(thing, functools.partial) or type(thing) is types.MethodType:
         return f"of {function_words(thing)}"
     return summary(thing)
+
+
+def _is_of_this_thread(values: Any, table: object, local: Any) -> bool:
+    """Return whether *values* are what *local* has in *table* for the thread that asks."""
+    if type(local) is not threading.local or type(table) is not dict or type(values) is not dict:
+        return False
+    return local.__dict__ is values
+
+
+def _attribute_of(table: str, expression: str) -> str:
+    """Return *expression* with what it reads from *table*, the dict of an object, written as an attribute."""
+    owner = table.removesuffix(_NAMESPACE_SUFFIX)
+    return re.sub(rf"\A{re.escape(table)}\['([^\W\d]\w*)'\]", rf"{owner}.\1", expression)
 
 
 def _joined_expression(expression: str | None, suffix: str | None) -> str | None:

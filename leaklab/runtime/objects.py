@@ -14,6 +14,7 @@ import collections
 import functools
 import io
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -76,9 +77,13 @@ def is_kind_of(thing: object, kind: type) -> bool:
 
 
 def attributes_of(thing: object) -> dict[str, Any]:
-    """Return the dict of an instance, an empty one if it has none; one is made where nobody has asked for it yet."""
+    """Return the dict of an instance, an empty one if it has none; one is made where nobody has asked for it yet.
+
+    Of a `threading.local` that is what the thread has that asks.
+    """
     try:
-        attributes = object.__getattribute__(thing, "__dict__")
+        own = type(thing) if type(thing) is threading.local else object
+        attributes = own.__getattribute__(thing, "__dict__")
     except AttributeError:
         return {}
     return attributes if type(attributes) is dict else {}

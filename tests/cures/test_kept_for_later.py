@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 
+import programs_made
 import programs_unread
 import pytest
 
@@ -411,8 +412,8 @@ def checked(notebook, setup, cell):
     return [cure for leak in report.leaks for cure in leak.cures]
 
 
-CURED |= programs_unread.CURED
-REFUSED |= programs_unread.REFUSED
+CURED |= programs_unread.CURED | programs_made.CURED
+REFUSED |= programs_unread.REFUSED | programs_made.REFUSED
 
 
 @pytest.mark.parametrize("name", CURED)

@@ -494,8 +494,8 @@ def test_that_runs_get_slower_is_told_of_what_they_call_and_not_of_what_is_only_
         ),
         (
             evidence(
-                "local _thread._local, ['scratch'] torch.Tensor!", holder="local", holder_kind="dict", crossing=KEY,
-                **TENSORS
+                "local _thread._local, ['scratch'] torch.Tensor!", holder="a dict in local", holder_kind="dict",
+                crossing=KEY, **TENSORS
             ),
             "thread-or-worker-kept", "threading.local",
         ),
@@ -513,6 +513,26 @@ def test_what_is_kept_is_called_what_it_is(found, slug, word):
     cause = find_cause(found)
     assert cause.slug == slug
     assert word in cause.advice
+
+
+@pytest.mark.parametrize(
+    ("root", "holder", "facts", "is_of_a_library"),
+    [
+        ("notebook variable", "_masks", Facts(), False),
+        ("module 'helpers'", "helpers._masks", Facts(is_users_module=True), False),
+        ("module 'torch._x'", "torch._x._masks", Facts(), True),
+        ("module 'zoo_library'", "zoo_library.masks", Facts(), True),
+    ],
+)
+def test_a_table_in_a_module_of_the_users_is_the_users(root, holder, facts, is_of_a_library):
+    found = evidence(
+        f"{holder} dict, [<torch.device>] torch.Tensor!", root=root, holder=holder, holder_kind="dict",
+        crossing=KEY, facts=facts, **TENSORS,
+    )  # fmt: skip
+    cause = find_cause(found)
+    assert cause.slug == "global-cache"
+    assert ("keeps for itself" in cause.advice) is is_of_a_library
+    assert (f"`{holder}.clear()`" in cause.advice) is not is_of_a_library
 
 
 def test_the_variables_of_the_notebook_are_never_cleared():

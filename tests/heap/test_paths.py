@@ -7,6 +7,7 @@ import ctypes
 import functools
 import gc
 import sys
+import threading
 import types
 
 import pytest
@@ -290,6 +291,26 @@ def test_after_a_reference_without_python_no_expression_follows():
     described = describe({"seen": seen}, seen, element, element[1])
     assert [step.reference for step in described.path.steps] == ["seen", "element", "[1]"]
     assert described.expressions == ("seen", None, None)
+
+
+def test_what_this_thread_has_in_a_thread_local_is_its_attribute():
+    local, scratch, tables = threading.local(), [[1]], []
+    local.scratch = scratch
+
+    def look():
+        local.scratch = [2]
+        (table,) = (one for one in gc.get_referents(local) if type(one) is dict)
+        tables.extend([table, dict(table)])
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    table, entries = tables
+    of_this, of_other = entries.values()
+    described = describe({"local": local}, local, table, of_this, scratch, scratch[0])
+    assert described.expressions == ("local", None, "local.__dict__", "local.scratch", "local.scratch[0]")
+    of_another = describe({"local": local}, local, {**entries}, of_other, of_other["scratch"])
+    assert of_another.expressions == ("local", None, None, None)
 
 
 def test_a_reference_that_is_gone_is_said_to_be_inside():

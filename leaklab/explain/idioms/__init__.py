@@ -65,6 +65,7 @@ from leaklab.explain.idioms.lifetimes import (
     tasks_leave,
     thread_kept,
 )
+from leaklab.explain.idioms.made import limited, made_weak
 from leaklab.explain.idioms.models import (
     group_taken_out,
     one_name,
@@ -105,7 +106,7 @@ class Idiom:
 _TAKEN_OUT = (
     switched_on, exception_as_text, frame_as_place, raised_anew, key_stays, reached, way_out, looked_up_last,
     drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out, key_left_out, record_as_text,
-    tasks_leave, let_go,
+    tasks_leave, made_weak, limited, let_go,
 )  # fmt: skip
 """What was put somewhere is taken out again: as the program can, as its library can; or it goes with its run."""
 _STORED = (ended, library_calls, left_again, *_TAKEN_OUT, defined_once, maybe_calls)
@@ -192,7 +193,7 @@ CHANGES: tuple[Changes, ...] = (
     gradients_forgotten, saved_for_backward, packed_detached, tasks_leave, graph_cut, newest_part, wrapped_once,
     link_cut, group_taken_out, state_taken_out, one_name, put_back, default_made_anew, added_once, key_stays, reached,
     way_out, looked_up_last, drawn_anew, taken_back, run_entry_taken_out, emptied_by_owner, field_left_out,
-    key_left_out, let_go, made_once, defined_once, reused, maybe_calls, collected,
+    key_left_out, made_weak, limited, let_go, made_once, defined_once, reused, maybe_calls, collected,
 )  # fmt: skip
 """All changes, the most specific first. Where the cause is unknown, or has none that fits the code, all are asked."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.explain.leaks.ownership import Owner
+from leaklab.heap.nodes import VARIABLE_WORDS
 from leaklab.model import Leak
 
 SLOWING = frozenset({
@@ -137,11 +138,13 @@ def is_private(holder: str) -> bool:
 
 def is_users(e: Evidence) -> bool:
     """Return whether the holder is a plain container or a variable of the user's, whose code may be changed."""
-    of_module = e.path.root.startswith("module ") and e.path.root != "module '__main__'"
-    if of_module or not is_expression(e.holder) or _INTERNAL.search(written(e.holder)):
+    is_module = e.path.root.startswith("module ") and e.path.root != "module '__main__'"
+    if is_module and not e.facts.is_users_module:
         return False
-    if e.owner is None:
-        return not is_private(e.holder)
+    if not is_expression(e.holder) or _INTERNAL.search(written(e.holder)):
+        return False
+    if e.owner is None:  # nobody but a module or a notebook has the name: `_cache` in one of the user's is the user's
+        return e.facts.is_users_module or e.path.root == VARIABLE_WORDS or not is_private(e.holder)
     # What the user puts into an object of a library's stands in a plain container of the user's, not in its own.
     return not e.owner.is_library or bool(e.owner.code and e.owner.code == e.holder)
 

@@ -87,7 +87,8 @@ def thread_kept(e: Evidence) -> Advice | None:
             "Not before its function has run if somebody counts on that.",
             also=("pending-timers",),
         )
-    if any(step.kind in _THREAD_LOCALS for step in e.path.steps):
+    is_thread_left = not is_expression(e.holder)  # what this thread itself has in a local is written like an attribute
+    if is_thread_left and any(step.kind in _THREAD_LOCALS for step in e.path.steps):
         local = next((owner.code for owner in e.facts.owners if owner.kind in _THREAD_LOCALS and owner.code), e.place)
         return Advice(
             f"{named(local)} keeps values of threads that earlier runs started and that have not ended: what a thread "

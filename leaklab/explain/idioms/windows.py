@@ -113,9 +113,9 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     """Yield how the container keeps its newest entries only."""
     place = store.container_text
     holder, held = case.filled(store)
-    if _is_asked_elsewhere(case, store):
+    if is_asked_elsewhere(case, store):
         return
-    lines, n_kept = trimming(case, place, held, at_least=_longest_read(case, store), wanted=_n_wanted(case, store))
+    lines, n_kept = trimming(case, place, held, at_least=longest_read(case, store), wanted=_n_wanted(case, store))
     if not lines:
         return
     if _is_filled_in_front(store):
@@ -133,7 +133,7 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
     else:
         words = f"Keep only the newest {n_kept:,} entries of `{place}`{wanted}{also}."
     emptied = case.holder if has_base(type(held), queue.Queue) else holder
-    full_after = _runs_until(case, n_kept)
+    full_after = runs_until(case, n_kept)
     yield from (replace(one, full_after=full_after) for one in case.proposal(words, patch, emptied=(emptied,)))
 
 
@@ -147,7 +147,7 @@ def _n_wanted(case: Case, store: Store) -> int:
 _THE_NEWEST = re.compile(r"(?:^|_)(best|last|latest|newest|current|prev|previous)(?:_|$)")
 
 
-def _is_asked_elsewhere(case: Case, store: Store) -> bool:
+def is_asked_elsewhere(case: Case, store: Store) -> bool:
     """Return whether other code takes a dict to have what a key of its own asks for: ``self.outputs.pop(ctx.key)``.
 
     What is dropped is missing there, unless the dict is a cache, and so asked whether it has the key.
@@ -166,7 +166,7 @@ def _is_asked_elsewhere(case: Case, store: Store) -> bool:
     return False
 
 
-def _runs_until(case: Case, n_entries: int) -> int:
+def runs_until(case: Case, n_entries: int) -> int:
     """Return how many runs it takes until the container has so many entries."""
     n_now, n_runs = safe_len(case.held) or 0, len(case.leak.kept)
     per_run = n_now / n_runs if n_runs else case.leak.count_per_run
@@ -210,18 +210,20 @@ def window_kept(case: Case, store: Store, cut: Detachment | None) -> Iterator[Pr
     """Yield how a list keeps as many of its newest entries as the code reads of it: ``frames[-8:]``, and no others."""
     if store.how not in ("one", "many") or (cut is not None and cut.numbers) or _is_filled_in_front(store):
         return
-    length = newest_read(case, store)
+    length, kind = newest_read(case, store), type(case.filled(store)[1])
     is_short = length.isdigit() and int(length) <= case.leak.count_per_run
-    if not length or not has_base(type(case.filled(store)[1]), list) or (case.is_in_run and is_short):
+    is_deque = has_base(kind, collections.deque)
+    if not length or not (is_deque or has_base(kind, list)) or (case.is_in_run and is_short):
         return  # of what the run itself fills no more is read than what it has filled: that begins anew with the run
     place, patch = store.container_text, case.patch()
     if cut is not None:
         cut.apply(patch, store)
-    _write_behind(case, store, patch, [f"del {place}[:-{length}]"])
+    lines = [f"while len({place}) > {length}:", f"    {place}.popleft()"] if is_deque else [f"del {place}[:-{length}]"]
+    _write_behind(case, store, patch, lines)
     also = f" Store {cut.words}." if cut is not None else ""
     newest = "entry" if length == "1" else f"`{length}` entries"
     words = f"Keep only the newest {newest} of `{place}`: no older one is read.{also}"
-    full_after = _runs_until(case, int(length)) if length.isdigit() else 0
+    full_after = runs_until(case, int(length)) if length.isdigit() else 0
     found = case.proposal(words, patch, emptied=(case.filled(store)[0],))
     yield from (replace(one, full_after=full_after) for one in found)
 
@@ -261,7 +263,8 @@ def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     """Yield where the code reads the container: by its name, or what has it by the same key, ``stream["events"]``."""
     container = store.container
     if not isinstance(container, ast.Subscript):
-        yield from readers(case, store)
+        is_deque = has_base(type(case.held), collections.deque)
+        yield from _loads(case, store) if is_deque else readers(case, store)
         return
     inside, key = {*ast.walk(store.statement)}, ast.dump(container.slice)
     for source in _sources(case, store):
@@ -269,10 +272,21 @@ def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
         yield from ((source, node) for node in nodes if ast.dump(node.slice) == key and isinstance(node.ctx, ast.Load))
 
 
-def _longest_read(case: Case, store: Store) -> int:
+def longest_read(case: Case, store: Store) -> int:
     """Return how many of the newest entries the code reads at least, as far as it says so in a number."""
-    lengths = [_length_read(source, node) for source, node in _read(case, store)]
-    return max((int(one) for one in lengths if one.isdigit()), default=0)
+    reading = list(_read(case, store))
+    lengths = [_length_read(source, node) for source, node in reading]
+    wanted = [number for source, node in reading for number in _numbers_beside(source, node)]
+    return max((int(one) for one in [*lengths, *wanted] if one.isdigit()), default=0)
+
+
+def _numbers_beside(source: SourceText, node: ast.expr) -> Iterator[str]:
+    """Yield the numbers that a call gets with *node*, ``random.sample(replay, 32)``, or that its length is to reach."""
+    above = source.parent(node)
+    if isinstance(above, ast.Call) and node in above.args:
+        compared = source.parent(above) if name_of(above.func) == "len" else None
+        beside = compared.comparators if isinstance(compared, ast.Compare) else above.args
+        yield from (source.text_of(one) for one in beside if isinstance(one, ast.Constant))
 
 
 def _is_beside(source: SourceText, one: ast.AST, other: ast.AST) -> bool:
@@ -283,6 +297,8 @@ def _is_beside(source: SourceText, one: ast.AST, other: ast.AST) -> bool:
 def _length_read(source: SourceText, node: ast.expr) -> str:
     """Return how many entries are read at the end of *node*, as it is written; empty where others may be, too."""
     above = source.parent(node)
+    if isinstance(above, ast.Call) and above.args == [node] and name_of(above.func) in ("list", "tuple"):
+        node, above = above, source.parent(above)  # `list(window)[-10:]`: a deque has no slices
     if not isinstance(above, ast.Subscript) or above.value is not node:
         return ""
     part = above.slice
@@ -339,12 +355,12 @@ def newest_part(case: Case) -> Iterator[Proposal]:
     if (store.how == "sum" and name not in _JOINED_BY_PLUS) or not _refers_to_itself(store):
         return
     length, place = newest_read(case, store), store.container_text
-    n_kept = max(rounded(case.leak.count_per_run / _size_of_row(held)), _longest_read(case, store))
+    n_kept = max(rounded(case.leak.count_per_run / _size_of_row(held)), longest_read(case, store))
     words = f"Keep only the newest {n_kept:,} {what} of `{place}`."
     if length.isdigit():
         n_kept, words = int(length), f"Keep only the newest `{length}` {what} of `{place}`: no older one is read."
     found = case.behind(words, store, f"{place} = {place}{suffix.format(n=n_kept)}", emptied=(case.holder,))
-    yield from (replace(one, full_after=_runs_until(case, n_kept) if is_list else 0) for one in found)
+    yield from (replace(one, full_after=runs_until(case, n_kept) if is_list else 0) for one in found)
 
 
 def _size_of_row(held: Any) -> float:

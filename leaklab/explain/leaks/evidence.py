@@ -41,6 +41,7 @@ class Facts:
         is_scalar: Whether each of the stored tensors has one element, so that ``.item()`` says all of them.
         are_views: Whether the stored tensors are parts of storages at least twice as large.
         is_in_tuple: Whether the holder is an item of a tuple, which cannot be changed by itself.
+        is_users_module: Whether the path begins at a module that is the user's, a file beside the notebook.
     """
 
     roles: tuple[frozenset[Role], ...] = ()
@@ -53,6 +54,7 @@ class Facts:
     is_scalar: bool = False
     is_in_tuple: bool = False
     are_views: bool = False
+    is_users_module: bool = False
 
 
 NO_FACTS = Facts()
@@ -202,7 +204,15 @@ def facts_of(
         is_scalar=_are_scalars(view, members, entries),
         is_in_tuple=_is_in_tuple(view, entries),
         are_views=_are_views(view, entries),
+        is_users_module=_is_users_module(view, described, sample),
     )
+
+
+def _is_users_module(view: HeapView, described: Described | None, sample: int) -> bool:
+    """Return whether the path to *sample* begins at a module that belongs to no library."""
+    if described is None or sample < 0 or not described.path.root.startswith("module "):
+        return False
+    return not view.starts[view.tree.root_of[sample]].is_library
 
 
 def _is_in_tuple(view: HeapView, entries: Sequence[int]) -> bool:

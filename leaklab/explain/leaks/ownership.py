@@ -23,7 +23,16 @@ from leaklab.heap.paths import Described
 from leaklab.heap.shortest_paths import Start
 from leaklab.heap.view import HeapView
 from leaklab.runtime.containers import entries_in, items_in
-from leaklab.runtime.objects import class_dict, has_base, is_exactly, is_kind_of, module_dict, mro_of, type_name
+from leaklab.runtime.objects import (
+    class_dict,
+    has_base,
+    is_exactly,
+    is_kind_of,
+    loaded_type,
+    module_dict,
+    mro_of,
+    type_name,
+)
 from leaklab.runtime.ours import FRONT_ENDS, HISTORY_CONTAINERS, Origin, origin_of
 
 _INTERPRETER_COST = 40
@@ -259,6 +268,9 @@ def _releases(kind: type, *, is_class: bool) -> Iterator[str]:
 
 def _named_releases(kind: type, *, is_class: bool) -> Iterator[str]:
     seen: set[str] = set()
+    tensor = loaded_type("torch", "Tensor")
+    if tensor is not None and has_base(kind, tensor):
+        return  # `detach()` lets go of a graph, not of an entry
     for base in mro_of(kind)[:-1]:
         if type_name(base).partition(".")[0] in _PLAIN:
             continue

@@ -1,0 +1,139 @@
+"""Containers that are to let go by themselves, and others that must not: set-up, cell, what the change writes."""
+
+REGISTRY = """\
+import torch
+class Layer:
+    instances = []
+    def __init__(self, n):
+        self.weight = torch.zeros(n)
+        Layer.instances.append(self)
+    def __call__(self, x):
+        return self.weight.sum() + x
+    @classmethod
+    def total(cls):
+        return sum(layer.weight.numel() for layer in cls.instances)
+"""
+SESSIONS = """\
+import torch
+_live: set = set()
+class Session:
+    def __init__(self, n):
+        self.buffer = torch.zeros(n)
+        _live.add(self)
+def flush():
+    for session in _live:
+        session.buffer.zero_()
+"""
+BY_MODEL = """\
+import torch
+importance = {}
+def fisher(net):
+    if net not in importance:
+        importance[net] = [torch.zeros_like(p) for p in net.parameters()]
+    return importance[net]
+"""
+BY_NUMBER = """\
+import torch
+_angles = {}
+class Head:
+    made = 0
+    def __init__(self):
+        Head.made += 1
+        self.number = Head.made
+def angles(head, n):
+    _angles[id(head), head.number] = torch.outer(torch.arange(n), torch.ones(100))
+    return _angles[id(head), head.number].sum()
+"""
+SMOOTHED = """\
+import collections, torch
+class Smoother:
+    def __init__(self, length=10):
+        self.length = length
+        self.window = collections.deque()
+    def update(self, value):
+        self.window.append(value)
+        return sum(list(self.window)[-self.length:]) / self.length
+smoother = Smoother()
+"""
+REPLAY = """\
+import collections, random, torch
+class Agent:
+    def __init__(self):
+        self.memory = collections.deque()
+    def learn(self, state):
+        self.memory.append(state)
+        if len(self.memory) >= 16:
+            return torch.stack(random.sample(self.memory, 16)).mean()
+agent = Agent()
+"""
+LOCAL = """\
+import itertools, threading, torch
+local, serial = threading.local(), itertools.count()
+local.buffers = {}
+def scratch(n):
+    key = next(serial)
+    local.buffers[key] = torch.zeros(n)
+    return local.buffers[key]
+"""
+CURED = {
+    "what registers itself in a list": (
+        REGISTRY, "y = Layer(9000)(1.0) + Layer.total()", "instances = weakref.WeakSet()",
+    ),
+    "what registers itself in a set": (
+        SESSIONS, "session = Session(9000)\nflush()", "_live: weakref.WeakSet = weakref.WeakSet()",
+    ),
+    "what is known of a model": (
+        BY_MODEL, "net = torch.nn.Linear(100, 90)\ns = sum(f.sum() for f in fisher(net))",
+        "importance = weakref.WeakKeyDictionary()",
+    ),
+    "what has an id for a key": (
+        BY_NUMBER, "head = Head()\nr = angles(head, 90)",
+        "weakref.finalize(head, _angles.pop, (id(head), head.number), None)",
+    ),
+    "a window that knows its length": (
+        SMOOTHED, "m = smoother.update(torch.randn(9000)).mean()", "collections.deque(maxlen=self.length)",
+    ),
+    "a window that a sample is taken from": (
+        REPLAY, "loss = agent.learn(torch.randn(9000))", "collections.deque(maxlen=16)",
+    ),
+    "what this thread has in a thread-local": (LOCAL, "total = scratch(9000).sum()", "while len(local.buffers) > 5:"),
+}  # fmt: skip
+PLUGINS = """\
+import torch
+plugins = []
+class Plugin:
+    def __init__(self, scale):
+        self.scale = torch.full((9000,), scale)
+        plugins.append(self)
+def run(x):
+    for plugin in plugins:
+        x = x + plugin.scale
+    return x
+"""
+RANKED = """\
+import torch
+scores = {}
+def evaluate(net):
+    with torch.no_grad():
+        scores[net] = float(net(torch.ones(1, 100)).sum())
+def best():
+    return max(scores, key=scores.get)
+"""
+CHAIN = """\
+import torch
+class Stage:
+    opened = []
+    def __init__(self, n):
+        self.data = torch.zeros(n)
+        self.before = Stage.opened[-1] if Stage.opened else None
+        Stage.opened.append(self)
+"""
+REFUSED = {
+    "plugins that nobody else has": (PLUGINS, "Plugin(0.5)\ny = run(torch.zeros(9000)).sum()", ("weakref",)),
+    "keys that are compared with each other": (
+        RANKED, "net = torch.nn.Linear(100, 90)\nevaluate(net)\nw = best().weight.sum()", ("weakref",),
+    ),
+    "instances that are asked for by their place": (
+        CHAIN, "stage = Stage(9000)\ns = stage.data.sum()", ("weakref",),
+    ),
+}  # fmt: skip
