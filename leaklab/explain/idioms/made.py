@@ -134,10 +134,8 @@ def _goes_with_its_key(case: Case, store: Store) -> Iterator[Proposal]:
     if len(calls) != 1 or name_of(calls[0].func) != "id" or not isinstance(calls[0].args[0], ast.Name):
         return
     source, name = store.source, calls[0].args[0].id
-    patch = case.patch()
-    patch.after(
-        source, statement, [f"weakref.finalize({name}, {store.container_text}.pop, {source.text_of(key)}, None)"]
-    )
+    patch, text = case.patch(), ast.unparse(key) if isinstance(key, ast.Tuple) else source.text_of(key)
+    patch.after(source, statement, [f"weakref.finalize({name}, {store.container_text}.pop, {text}, None)"])
     imported = _imported(patch, source)
     words = f"Take the entry out of `{store.container_text}` when `{name}` dies: nobody can ask for it then."
     remade = (Remade(f"{_module_of(source)}weakref", lambda _old: weakref, imported),) if imported else ()
