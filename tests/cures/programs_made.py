@@ -15,7 +15,7 @@ class Layer:
 """
 SESSIONS = """\
 import torch
-_live: set = set()
+_live: set["Session"] = set()
 class Session:
     def __init__(self, n):
         self.buffer = torch.zeros(n)
@@ -80,7 +80,7 @@ CURED = {
         REGISTRY, "y = Layer(9000)(1.0) + Layer.total()", "instances = weakref.WeakSet()",
     ),
     "what registers itself in a set": (
-        SESSIONS, "session = Session(9000)\nflush()", "_live: weakref.WeakSet = weakref.WeakSet()",
+        SESSIONS, "session = Session(9000)\nflush()", '_live: weakref.WeakSet["Session"] = weakref.WeakSet()',
     ),
     "what is known of a model": (
         BY_MODEL, "net = torch.nn.Linear(100, 90)\ns = sum(f.sum() for f in fisher(net))",

@@ -240,7 +240,9 @@ def _made(
     source, patch = making.source, patch or case.patch()
     patch.replace(source, making.value, text)
     if isinstance(making.statement, ast.AnnAssign):
-        patch.replace(source, making.statement.annotation, text.partition("(")[0])
+        noted = making.statement.annotation
+        named = noted.value if isinstance(noted, ast.Subscript) else noted  # `set` of `set[Session]`
+        patch.replace(source, named, text.partition("(")[0])
     lines = {(source.filename, making.statement.lineno)}
     if text.startswith("weakref."):
         lines |= _imported(patch, source)
