@@ -39,6 +39,7 @@ from leaklab.heap.view import BASELINE, Births, HeapView
 from leaklab.lines.open_branches import OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
+from leaklab.model.check import UNREAD_GRAPH
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import (
     class_attribute,
@@ -135,6 +136,8 @@ def _explain(survey: Survey) -> Explained:
     remade = list(remade_places(survey))
     before_graph = [*survivors, *_beside(remade, in_place), *remade]
     graphs = _graphs(survey, before_graph)
+    if graphs:  # what only a graph keeps that could not be read is kept by the one that gets longer
+        before_graph = [finding for finding in before_graph if not _is_in_unread_graph(finding)]
     findings = attribute_counts(survey, [*before_graph, *graphs])
     native = explain_memory(survey, findings)
     lasting, logs = apart_from_logs(native.leaks, {finding.leak.fingerprint for finding in in_place if finding.is_log})
@@ -254,7 +257,8 @@ def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Fi
 
 def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
     """Return the graphs that get longer; where *findings* carry graphs, those that none of them carries."""
-    groups = [finding.group for finding in findings if finding.is_leak and keeps_graphs(finding.leak)]
+    kept = (one for one in findings if one.is_leak and keeps_graphs(one.leak) and not _is_in_unread_graph(one))
+    groups = [finding.group for finding in kept]
     members = [member for group in groups if group is not None for member in group.members]
     grown = grown_graphs(survey.view, survey.judgement, members, survey.measurement.graph_marks)
     if not grown or None in groups:
@@ -270,6 +274,10 @@ def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
             for one, share in shares
         ]
     return grown
+
+
+def _is_in_unread_graph(finding: Finding) -> bool:
+    return finding.leak.holder == UNREAD_GRAPH
 
 
 def _with_retained_bytes(survey: Survey, leaks: Sequence[Leak], in_place: Sequence[Finding]) -> list[Leak]:

@@ -195,6 +195,8 @@ def grown_graphs(
     if not (view.n_unwalked or is_longer):
         return []
     rest = growth.rate - sum(other.n_nodes for other in others) / n_runs if others else growth.rate
+    if view.n_unwalked and longest.n_of_run:
+        rest = longest.n_of_run  # counted, where the growth of all nodes is a lower bound
     first = _graph_at(view, longest.vertex, replace(growth, rate=rest))
     return _by_holder([first, *(_graph_beside(view, other, n_runs) for other in others)])
 

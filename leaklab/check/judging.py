@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
@@ -27,6 +27,7 @@ from leaklab.measure.registries import REGISTRIES, UNKNOWN, Registry
 from leaklab.measure.slots import GrownSlot, grown_slots
 from leaklab.model import Outcome
 from leaklab.runtime.addresses import types_at
+from leaklab.runtime.autograd_graph import is_lower_bound
 from leaklab.runtime.objects import is_tensor_type, type_name
 
 _PACE_DOUBT = 0.1
@@ -258,6 +259,8 @@ def judge(measurement: Measurement) -> Judgement:
     n_runs = measurement.n_runs
     heap, accelerator = measurement.meters.heap(n_runs), measurement.meters.accelerator(n_runs)
     kinds = {kind: Grown(kind, kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()}
+    native = None if heap is None else judge_per_run_bytes(heap, floor_per_run=NATIVE_FLOOR_BYTES)
+    device = None if accelerator is None else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES)
     leaking = [kind for kind, grown in kinds.items() if grown.growth.outcome is Outcome.LEAK]
     return Judgement(
         at_runs=at_runs,
@@ -268,17 +271,36 @@ def judge(measurement: Measurement) -> Judgement:
         containers=_judge_containers(measurement, at_runs),
         slots=_judge_slots(measurement),
         runs_with_slots=tuple(checkpoint.after_run for checkpoint in checkpoints if checkpoint.slots is not None),
-        graph=judge_checkpoints([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs),
-        native=None if heap is None else judge_per_run_bytes(heap, floor_per_run=NATIVE_FLOOR_BYTES),
+        graph=_judge_graph([checkpoint.graph_nodes for checkpoint in checkpoints], at_runs, (native, device)),
+        native=native,
         creeping=None if heap is None else judge_per_run_bytes(heap, floor_per_run=CREEP_FLOOR_BYTES),
-        accelerator=None
-        if accelerator is None
-        else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES),
+        accelerator=device,
         slowdown=judge_slowdown(measurement.meters.seconds(n_runs), measurement.cpu_seconds(n_runs)),
         registries=tuple(_grown_registries(measurement)),
         has_unread_rise=measurement.has_unread_rise,
         counts=tuple(_judge_counts(measurement)),
     )
+
+
+def _judge_graph(levels: Sequence[int], at_runs: Sequence[int], memories: Iterable[Growth | None]) -> Growth:
+    """Judge the numbers of autograd nodes: those that are too large to be counted tell nothing, but memory does.
+
+    Args:
+        levels: At each checkpoint; from some thousands on these are lower bounds.
+        at_runs: The measured runs after which they were taken.
+        memories: How the memory grows in which graphs live.
+    """
+    full = next((n for n, level in enumerate(levels) if is_lower_bound(level)), 0)
+    if not full or levels[full] <= levels[0]:
+        return judge_checkpoints(levels, at_runs)
+    known = " -> ".join(f"{level:,}" for level in levels[:full])
+    reason = (
+        f"{known} -> {levels[full]:,} or more after {', '.join(map(str, at_runs[: full + 1]))} runs: too many to be "
+        "counted since then"
+    )
+    goes_on = any(memory is not None and memory.outcome is Outcome.LEAK for memory in memories)
+    rate = (levels[full] - levels[0]) / at_runs[full]
+    return Growth(Outcome.LEAK if goes_on else Outcome.INCONCLUSIVE, rate, reason)
 
 
 def _judge_counts(measurement: Measurement) -> Iterator[Grown[Counted]]:

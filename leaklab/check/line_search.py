@@ -10,42 +10,49 @@ from __future__ import annotations
 
 import itertools
 import linecache
-import math
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from itertools import pairwise
 
 from leaklab.check.findings import Explained, FoundLines, Places
 from leaklab.check.process_leaks import arrival_lines
 from leaklab.check.session import SLOW_SECONDS, CheckSession, Ran, thread_words
 from leaklab.check.stacks import named_stacks
-from leaklab.check.traced_runs import earlier_key, later_key, survivors_by_leak, threads_point, watch_places
+from leaklab.check.traced_runs import (
+    MAX_EACH,
+    TracedRuns,
+    earlier_key,
+    later_key,
+    survivors_by_leak,
+    threads_point,
+    watch_places,
+)
 from leaklab.explain.idioms.advice import with_line
 from leaklab.explain.leaks.groups import LeakAddress
 from leaklab.heap.source_lines import LineWriter, find_line
-from leaklab.lines.allocation import Made, Makers, Stack, StorageLines
+from leaklab.lines.allocation import Made, Makers
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import LineWatch
 from leaklab.lines.cycle import ClosingWatch, CycleShape
-from leaklab.measure.census import DisturbedError
+from leaklab.lines.storages import Stack, StorageLines
 from leaklab.model import Leak
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import is_expression
-from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.ours import Origin, origin_of
 from leaklab.runtime.python_traces import FEW_FRAMES, python_traces
 from leaklab.text import unit_words
 
 _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 """So many runs of each kind for leaks that leave something in every run; fewer once every leak has its line."""
-_MAX_EACH = 64
-_LONG_SECONDS = 10.0
-"""After so many seconds of runs that look for lines, no more are made for what leaks in some runs only."""
-MAX_TRACED_RUNS = 3 * _MAX_EACH
+MAX_TRACED_RUNS = 3 * MAX_EACH
+_APART_SECONDS = 0.05
+"""Of a run that takes longer, operations and Python's objects are noted in runs of their own: while tracemalloc is on,
+to note an operation takes twenty times as long."""
+_NOTING_SECONDS, _MOST_NOTING_SECONDS = 4.0, 60.0
+"""So long the operations of a run are noted, or twice as long as it takes, but never longer than that."""
 _N_LINES = 2
 _LEAST_SECONDS_BETWEEN, _MOST_SECONDS_BETWEEN = 0.2, 0.5
 _FEWEST = 0.25
@@ -80,7 +87,7 @@ def find_lines(session: CheckSession, explained: Explained) -> Generator[int, Ra
         return replace(explained, later_notes=(*explained.later_notes, note))
     prints = {leak.fingerprint for leak in wanted}
     addresses = [address for address in explained.addresses if address.fingerprint in prints]
-    runs = _TracedRuns(session, wanted)
+    runs = TracedRuns(session, wanted)
     keeping = _KeepingLines(runs, addresses, session.clocks.busy())
     making = _MakingLines(runs, keeping)
     try:
@@ -92,6 +99,8 @@ def find_lines(session: CheckSession, explained: Explained) -> Generator[int, Ra
                 yield from keeping.runs()
                 if keeping.missing or not session.in_loop:
                     yield from making.runs()
+            if making.is_apart and keeping.missing:
+                yield from making.runs(of_objects=True)
     finally:
         keeping.points.clear()  # they hold objects of the user's
     making.name_by_survivor()
@@ -105,66 +114,6 @@ _Lines = dict[str, Counter[Line]]
 """By the fingerprint of a leak, how often each line did it."""
 
 
-class _TracedRuns:
-    """Further runs of the code, as long as there is time and nothing goes wrong."""
-
-    def __init__(self, session: CheckSession, leaks: list[Leak]) -> None:
-        self.session, self.leaks = session, leaks
-        self.measurement = session.measurement
-        self.n_before = self.measurement.n_runs
-        self.notes: list[str] = []
-        self.n_runs = 0
-        self.failure = ""
-        self._seconds, self._seconds_left = 0.0, session.seconds_left
-
-    @contextmanager
-    def phase(self) -> Iterator[None]:
-        """Open a phase of the measurement."""
-        if self.measurement.collects:
-            # Only a full one empties the lists of free objects, and what comes from those has no trace of who made it.
-            collect_quietly()
-        self.measurement.open_phase()
-        try:
-            yield
-        finally:
-            self.measurement.abandon()
-
-    def goes_on(self, fingerprints: Collection[str], n_runs: int, n_made: int) -> bool:
-        """Return whether there is to be a run more than *n_made* for one of the leaks *fingerprints*.
-
-        It takes *n_runs* for what leaks in every run, and for what leaks in some runs only as many more as its period
-        has, as long as they are quick.
-        """
-        periods = [_period(leak) for leak in self.leaks if leak.fingerprint in fingerprints]
-        wanted = min(max(periods, default=1 - n_runs) - 1 + n_runs, _MAX_EACH)
-        is_quick = self._seconds < _LONG_SECONDS or self.session.in_loop  # whose runs are made in any case
-        return n_made < (wanted if is_quick else min(wanted, n_runs)) and not self.is_over
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no further run may be made."""
-        return bool(self.failure) or self._seconds >= self._seconds_left
-
-    def start(self) -> int:
-        """Return the number of the run to be made."""
-        self.measurement.start_run()
-        return self.measurement.n_runs + 1
-
-    def finish(self, ran: Ran) -> None:
-        """Take in how it went."""
-        seconds, self.failure = ran
-        self.n_runs += 1
-        self._seconds += seconds
-        try:
-            self.measurement.finish_run(seconds)
-        except DisturbedError as disturbed:
-            self.failure = f"the collector's objects {disturbed.how}"
-        if self.failure:
-            self.notes.append(
-                f"traced run {self.n_runs} ended with {self.failure}: some lines that leak may be missing"
-            )
-
-
 class _KeepingLines:
     """The lines during which holders get new entries.
 
@@ -174,7 +123,7 @@ class _KeepingLines:
         busy: Names of other threads that have run since the check began.
     """
 
-    def __init__(self, runs: _TracedRuns, addresses: Sequence[LeakAddress], busy: Sequence[str]) -> None:
+    def __init__(self, runs: TracedRuns, addresses: Sequence[LeakAddress], busy: Sequence[str]) -> None:
         self._runs, self.busy = runs, busy
         self.points = watch_places(runs.measurement, addresses, runs.session.namespace)
         of_threads = [threads_point(leak.fingerprint) for leak in runs.leaks if leak.path.root.startswith("thread ")]
@@ -249,7 +198,7 @@ class _MakingLines:
         keeping: Has the holders, and knows of which leaks no line is known that keeps.
     """
 
-    def __init__(self, runs: _TracedRuns, keeping: _KeepingLines) -> None:
+    def __init__(self, runs: TracedRuns, keeping: _KeepingLines) -> None:
         self._runs, self._keeping = runs, keeping
         self._makers = Makers(whose, StorageLines(whose))
         self._made: dict[int, Made] = {}
@@ -257,31 +206,47 @@ class _MakingLines:
         self.elsewhere: _Lines = defaultdict(Counter)
         self.sizes: dict[str, Counter[Stack]] = defaultdict(Counter)
         self.shapes: tuple[CycleShape, ...] = ()
+        self.is_apart = runs.session.run_seconds > _APART_SECONDS and not runs.session.in_loop
 
-    def runs(self, *, with_keeping: bool = False) -> Generator[int, Ran, None]:
-        """Run with tracemalloc and a dispatch mode; the first run *with_keeping* with a trace function as well."""
-        runs, keeping = self._runs, self._keeping
-        storages = nullcontext(True) if runs.session.in_loop else self._makers.storages.noted()  # noqa: FBT003 - is exact
-        with python_traces() as n_frames, storages as is_exact:
-            for number in itertools.count():
-                # One is made in any case.
-                if runs.is_over or (number and not runs.goes_on(keeping.missing, _N_TRACED, number)):
-                    break
-                before = [point.token() for point in keeping.points]
-                is_both = with_keeping and not number
-                with keeping.watched() if is_both else nullcontext():
-                    ran = yield runs.start()
-                runs.finish(ran)
-                if is_both:
-                    keeping.note_run(ran[0])
-                for point, token in zip(keeping.points, before, strict=True):
-                    entries = point.new_entries(token, point.token())
-                    self._note(point.fingerprint, Counter(self._makers.made_of(entries)))
-                    if not runs.session.in_loop:  # there, no storage is noted
-                        self.sizes[point.fingerprint] += self._makers.allocated_below(entries)
+    def runs(self, *, with_keeping: bool = False, of_objects: bool = False) -> Generator[int, Ran, None]:
+        """Run with a dispatch mode and with tracemalloc, or with one of them where they are apart.
+
+        Args:
+            with_keeping: Whether the first run has a trace function as well.
+            of_objects: Whether with tracemalloc alone, for leaks of which storages and holders have told no line.
+        """
+        runs, keeping, storages = self._runs, self._keeping, self._makers.storages
+        of_storages = not (of_objects or runs.session.in_loop)
+        made, self._made = self._made, {}
+        if of_objects:
+            storages.forget()
+        with ExitStack() as stack:
+            n_frames = FEW_FRAMES if self.is_apart and of_storages else stack.enter_context(python_traces())
+            is_exact = stack.enter_context(storages.noted()) if of_storages else True
+            yield from self._runs_inside(with_keeping=with_keeping)
             if keeping.missing:
-                self._made = self._makers.made_by_survivor(runs.measurement, runs.n_before)
+                self._made = {**made, **self._makers.made_by_survivor(runs.measurement, runs.n_before)}
         self._say_how_exact(n_frames, is_exact=is_exact)
+
+    def _runs_inside(self, *, with_keeping: bool) -> Generator[int, Ran, None]:
+        runs, keeping, storages = self._runs, self._keeping, self._makers.storages
+        for number in itertools.count():
+            # One is made in any case.
+            if runs.is_over or (number and not runs.goes_on(keeping.missing, _N_TRACED, number)):
+                break
+            before = [point.token() for point in keeping.points]
+            is_both = with_keeping and not number
+            with keeping.watched() if is_both else nullcontext():
+                storages.note_for(min(max(_NOTING_SECONDS, 2 * runs.session.run_seconds), _MOST_NOTING_SECONDS))
+                ran = yield runs.start()
+            runs.finish(ran)
+            if is_both:
+                keeping.note_run(ran[0])
+            for point, token in zip(keeping.points, before, strict=True):
+                entries = point.new_entries(token, point.token())
+                self._note(point.fingerprint, Counter(self._makers.made_of(entries)))
+                if not runs.session.in_loop:  # there, no storage is noted
+                    self.sizes[point.fingerprint] += self._makers.allocated_below(entries)
 
     def name_by_survivor(self) -> None:
         """Name what made the survivors of leaks whose holder no line was seen to fill; note how cycles are closed."""
@@ -327,7 +292,7 @@ class _ClosingLines:
         shapes: Of the cycles.
     """
 
-    def __init__(self, runs: _TracedRuns, shapes: Sequence[CycleShape]) -> None:
+    def __init__(self, runs: TracedRuns, shapes: Sequence[CycleShape]) -> None:
         self._runs, self._shapes = runs, shapes
         self.lines: _Lines = {}
         self.asked: _Lines = {}
@@ -350,7 +315,7 @@ class _ClosingLines:
 
 
 def _found(
-    runs: _TracedRuns, keeping: _KeepingLines, making: _MakingLines, closing: _ClosingLines, writer: LineWriter
+    runs: TracedRuns, keeping: _KeepingLines, making: _MakingLines, closing: _ClosingLines, writer: LineWriter
 ) -> tuple[FoundLines, list[str]]:
     """Return the lines of all searches, and what the reader should know of these."""
     other_thread = thread_words(keeping.busy) if len(keeping.busy) == 1 else "another thread"
@@ -391,15 +356,6 @@ def _found(
 
 
 _DOES = {DESCRIPTORS: "opens it", CHILDREN: "starts it"}
-
-
-def _period(leak: Leak) -> int:
-    """Return every how many runs *leak* leaves something, at most."""
-    if leak.unit not in ("objects", DESCRIPTORS, CHILDREN) or not any(leak.kept):
-        # Of what grows in place only the pace is known, and that from two moments: the next time may be late.
-        return math.ceil(2 / leak.count_per_run) if 0 < leak.count_per_run < 1 else 1
-    born = [-1, *(run for run, count in enumerate(leak.kept) if count)]
-    return max(after - before for before, after in pairwise(born))
 
 
 def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from leaklab.check.findings import FoundLines
 from leaklab.heap.source_lines import LineWriter, short_path
-from leaklab.lines.allocation import Stack
+from leaklab.lines.storages import Stack
 from leaklab.model import Leak
 from leaklab.model.stacks import OTHER_STACKS, OUTSIDE, AllocationStack, AllocationStacks, StackFrame
 from leaklab.runtime.ours import Origin, origin_of, part_of_library

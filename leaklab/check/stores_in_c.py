@@ -32,8 +32,8 @@ from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.borrow import borrow_heap
 from leaklab.heap.source_lines import LineWriter
 from leaklab.heap.view import NO_BIRTHS, HeapView
-from leaklab.lines.allocation import frames_from, innermost_and_asking, line_of
 from leaklab.lines.arrival import Line
+from leaklab.lines.asked import frames_from, innermost_and_asking, line_of
 from leaklab.lines.change import Whose
 from leaklab.lines.native import NativeGrowth, NativeTraces
 from leaklab.measure.registries import REGISTRIES, registry_of_call, registry_on

@@ -1,16 +1,20 @@
-"""Find in the live heap the places of the leaks, to watch them, and the survivors of the traced runs."""
+"""Make runs that are traced: find in the live heap the places to watch, and what these runs have left."""
 
 from __future__ import annotations
 
+import math
 import threading
 import types
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from leaklab.check.session import CheckSession, Ran
 from leaklab.check.surviving_places import join_groups
 from leaklab.explain.cycles.cycles import Orphans, group_orphans
 from leaklab.explain.leaks.groups import LeakAddress, group_survivors
@@ -20,16 +24,93 @@ from leaklab.heap.view import BASELINE, Births, HeapView
 from leaklab.lines.allocation import Made
 from leaklab.lines.change import Unseen, Watchpoint, replaced_whole, watchpoint
 from leaklab.lines.cycle import CycleShape, CycleStep, shown_referents
+from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
+from leaklab.model import Leak
+from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.runtime.addresses import addresses_of
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.containers import first_items, values_in
+from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import is_kind_of, loaded_type, type_name
 from leaklab.runtime.referents import get_referents
 
 _MAX_POINTS = 32
 _N_LINKS = 3
 """The last object of a chain, its owner, and the owner's owner: more is never asked for."""
+MAX_EACH = 64
+"""So many traced runs of one kind are made at most."""
+_LONG_SECONDS = 10.0
+"""After so many seconds of runs that look for lines, no more are made for what leaks in some runs only."""
+
+
+class TracedRuns:
+    """Further runs of the code, as long as there is time and nothing goes wrong."""
+
+    def __init__(self, session: CheckSession, leaks: list[Leak]) -> None:
+        self.session, self.leaks = session, leaks
+        self.measurement = session.measurement
+        self.n_before = self.measurement.n_runs
+        self.notes: list[str] = []
+        self.n_runs = 0
+        self.failure = ""
+        self._seconds, self._seconds_left = 0.0, session.seconds_left
+
+    @contextmanager
+    def phase(self) -> Iterator[None]:
+        """Open a phase of the measurement."""
+        if self.measurement.collects:
+            # Only a full one empties the lists of free objects, and what comes from those has no trace of who made it.
+            collect_quietly()
+        self.measurement.open_phase()
+        try:
+            yield
+        finally:
+            self.measurement.abandon()
+
+    def goes_on(self, fingerprints: Collection[str], n_runs: int, n_made: int) -> bool:
+        """Return whether there is to be a run more than *n_made* for one of the leaks *fingerprints*.
+
+        It takes *n_runs* for what leaks in every run, and for what leaks in some runs only as many more as its period
+        has, as long as they are quick.
+        """
+        periods = [_period(leak) for leak in self.leaks if leak.fingerprint in fingerprints]
+        wanted = min(max(periods, default=1 - n_runs) - 1 + n_runs, MAX_EACH)
+        is_quick = self._seconds < _LONG_SECONDS or self.session.in_loop  # whose runs are made in any case
+        return n_made < (wanted if is_quick else min(wanted, n_runs)) and not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further run may be made."""
+        return bool(self.failure) or self._seconds >= self._seconds_left
+
+    def start(self) -> int:
+        """Return the number of the run to be made."""
+        self.measurement.start_run()
+        return self.measurement.n_runs + 1
+
+    def finish(self, ran: Ran) -> None:
+        """Take in how it went."""
+        seconds, self.failure = ran
+        self.n_runs += 1
+        self._seconds += seconds
+        try:
+            self.measurement.finish_run(seconds)
+        except DisturbedError as disturbed:
+            self.failure = f"the collector's objects {disturbed.how}"
+        if self.failure:
+            self.notes.append(
+                f"traced run {self.n_runs} ended with {self.failure}: some lines that leak may be missing"
+            )
+
+
+def _period(leak: Leak) -> int:
+    """Return every how many runs *leak* leaves something, at most."""
+    if leak.unit not in ("objects", DESCRIPTORS, CHILDREN) or not any(leak.kept):
+        # Of what grows in place only the pace is known, and that from two moments: the next time may be late.
+        return math.ceil(2 / leak.count_per_run) if 0 < leak.count_per_run < 1 else 1
+    born = [-1, *(run for run, count in enumerate(leak.kept) if count)]
+    return max(after - before for before, after in pairwise(born))
 
 
 def watch_places(

@@ -147,7 +147,8 @@ def heap_view(
     types = KindTable(kinds)
     ignored = np.append(own_addresses(objects, types), [id(thing) for thing in (*own, own, births, objects)])
     references = ReferencePass(objects, ignored, types, with_bytes=min_data_bytes is not None)
-    hidden = hidden_edges(objects, references, min_data_bytes=min_data_bytes)
+    is_followed = births.graph_marks.newest != UNSET  # a check, which explains what it has found several times
+    hidden = hidden_edges(objects, references, min_data_bytes=min_data_bytes, is_followed=is_followed)
     index = references.finish(hidden.extra_objects, hidden.edges)
     objects.extend(hidden.extra_objects)
     del references

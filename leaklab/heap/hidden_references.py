@@ -27,13 +27,10 @@ from leaklab.runtime.autograd_graph import (
     Edge,
     GraphWalk,
     count_leaves,
-    is_function_type,
     is_node_type,
-    node_hooks,
-    origin_of,
-    tensor_hooks,
 )
 from leaklab.runtime.gc_control import gc_paused
+from leaklab.runtime.node_hooks import is_function_type, node_hooks, origin_of, tensor_hooks
 from leaklab.runtime.objects import is_exactly, is_tensor_type
 from leaklab.runtime.referents import BATCH_OBJECTS, get_referents, referents_of
 from leaklab.runtime.sizes import shallow_bytes
@@ -71,7 +68,11 @@ class HiddenEdges:
 
 
 def hidden_edges(
-    objects: list[Any], references: ReferencePass | None = None, *, min_data_bytes: int | None = None
+    objects: list[Any],
+    references: ReferencePass | None = None,
+    *,
+    min_data_bytes: int | None = None,
+    is_followed: bool = False,
 ) -> HiddenEdges:
     """Find what the collector does not report about *objects*, which ``gc.get_objects()`` returned.
 
@@ -82,6 +83,8 @@ def hidden_edges(
         objects: The heap.
         references: A pass over them that has not been made; it is made here, so that only one is needed.
         min_data_bytes: Arrays and bytes of so many bytes, which refer to nothing, become vertices too; none by default.
+        is_followed: Whether somebody will look again, after further runs: half of the nodes that may be wrapped are
+            left for what graphs have got until then.
     """
     before = places_in_code()
     with gc_paused():
@@ -89,7 +92,7 @@ def hidden_edges(
         found = _FoundArrays(objects, references)
         frame_edges = _frames(found)
         _arrays(found, references, [target for _, target, _ in frame_edges], min_data_bytes)
-        walk = _graphs(found)
+        walk = _graphs(found, is_followed=is_followed)
         found.add(list(_pack_hooks(found, references, walk.edges)), [])
         result = found.result()
     result.n_unwalked = walk.n_unwalked
@@ -173,11 +176,12 @@ def _arrays(
     found.add(arrays.edges, list(arrays.vertices.values()))
 
 
-def _graphs(found: _FoundArrays) -> GraphWalk:
+def _graphs(found: _FoundArrays, *, is_followed: bool) -> GraphWalk:
     """Add what tensors and autograd graphs hold."""
     nodes = found.of_types(is_node_type)
     tensors = found.of_types(is_tensor_type)
-    walk = GraphWalk(nodes, count_leaves(tensors))
+    most_nodes = (len(nodes) + MAX_WRAPPED_NODES) // 2 if is_followed else MAX_WRAPPED_NODES
+    walk = GraphWalk(nodes, count_leaves(tensors), most_nodes)
     while tensors:
         n_before = len(walk.edges)
         walk.from_tensors(tensors)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from leaklab.lines.allocation import asking_line
 from leaklab.lines.arrival import Line
+from leaklab.lines.asked import asking_line
 from leaklab.lines.change import LineWatch, Whose
 from leaklab.runtime.containers import values_in
 from leaklab.runtime.gc_control import gc_paused

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from leaklab.errors import require
-from leaklab.lines.allocation import Stack
 from leaklab.lines.arrival import Line
 from leaklab.lines.change import Whose
+from leaklab.lines.storages import Stack
 
 _LEAST_BYTES_PER_RUN = 256
 _MAJORITY = 0.5

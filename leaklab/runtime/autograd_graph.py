@@ -1,14 +1,9 @@
-"""Walk autograd graphs and find their hooks, without running a hook and without harming the graphs.
+"""Walk autograd graphs, without running a hook and without harming the graphs.
 
 Reading ``next_functions`` leaves a Python wrapper on every node it returns, for the life of the graph, and a graph with
 more than some 40,000 wrapped nodes overflows the stack when it is freed. Hence a budget of nodes, wrappers that were
 already there included, and for the few operations that take any number of tensors a bound on that number, which is
 asked for before their inputs are.
-
-Python has no list of the hooks of C++ nodes. ``node.register_hook(f)`` first hands the node's dict, or None where it
-has none, together with ``f`` to the method ``_register_hook`` of ``torch.autograd.Function``, and only then gives a
-dict to a node without one. So a stand-in for that method which raises when it is shown a marker instead of a hook
-learns the dict, and the node stays as it was. That costs 3 us per node.
 
 A program without torch has no tensors and no nodes, and is asked as well: torch is looked up, never imported.
 """
@@ -16,22 +11,22 @@ A program without torch has no tensors and no nodes, and is asked as well: torch
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 import re
-import threading
 import types
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from leaklab.runtime.objects import HEAP_TYPE, class_dict, flags_of, loaded_type, mro_of, no_torch_functions, safe_len
+from leaklab.runtime.objects import HEAP_TYPE, class_dict, flags_of, loaded_type, no_torch_functions
 
 Edge = tuple[Any, Any, str]
 """Source, target, and the reference as Python writes it, or in words."""
 
 MAX_WRAPPED_NODES = 20_000
 """Half of what overflowed an 8 MB stack when the graph was freed."""
+_MAX_COUNTED_NODES = 10_000
+"""So many are wrapped to count them: the others are left to whoever looks for the graph that has them."""
 
 _MAX_FIXED_INPUTS = 32  # more than any operation has whose inputs are no list
 _NO_SEQUENCE_NUMBER = 2**63  # nodes that no forward pass made report the highest number there is
@@ -40,17 +35,8 @@ _LIST_OPERATIONS = ("Stack", "Cat", "ChunkCat", "BlockDiag", "Foreach", "CudnnRn
 
 _inherits = type.__subclasscheck__  # (base, kind): in C, where `in kind.__mro__` would compare by a metaclass's __eq__
 
-POST_HOOKS = "post_hooks of the node"
-"""What ``node.register_hook`` adds to."""
-PRE_HOOKS = "pre_hooks of the node"
-"""What ``node.register_prehook`` adds to."""
-TENSOR_HOOKS = "tensor_pre_hooks of the node"
-"""What ``tensor.register_hook`` adds to, where the tensor is the node's result."""
 UNPACK_HOOK, PACK_HOOK = " (unpack hook)", " (pack hook)"
 """How a reference ends from a node to a function that ``torch.autograd.graph.saved_tensors_hooks`` was given."""
-
-_REGISTRATIONS = (("register_hook", POST_HOOKS), ("register_prehook", PRE_HOOKS))
-_ONE_AT_A_TIME = threading.RLock()  # two stand-ins at once could be put back in the wrong order
 
 Ask = Callable[[Any, Any], Any]
 
@@ -126,12 +112,13 @@ class GraphWalk:
         n_unwalked: Nodes whose inputs, and tensors whose graph, were not looked at.
     """
 
-    def __init__(self, nodes: Iterable[Any], n_leaves: int, *, reads_saved: bool = True) -> None:
+    def __init__(self, nodes: Iterable[Any], n_leaves: int, most_nodes: int = 0, *, reads_saved: bool = True) -> None:
         """Begin with the wrapped *nodes* of the heap.
 
         Args:
             nodes: All that are wrapped already.
             n_leaves: Tensors in the heap that require a gradient and are no result: each may be the input of a node.
+            most_nodes: So many may be wrapped, `MAX_WRAPPED_NODES` by default. The newest come first: what was added.
             reads_saved: Whether the tensors saved in the nodes are wanted, not only the nodes.
         """
         self._reads_saved = reads_saved
@@ -139,20 +126,37 @@ class GraphWalk:
         self.nodes: dict[int, Any] = {id(node): node for node in nodes}
         self.n_unwalked = 0
         self._n_leaves = n_leaves
-        self._pending: deque[Any] = deque(self.nodes.values())
+        self._most_nodes = most_nodes or MAX_WRAPPED_NODES
+        self._pending: list[tuple[int, int, Any]] = []
         self._readers: dict[int, _NodeReader] = {}
+        for number, node in enumerate(self.nodes.values()):
+            heapq.heappush(self._pending, (-self._reader(node).number_of(node), number, node))
 
     @property
     def _budget(self) -> int:
-        return MAX_WRAPPED_NODES - len(self.nodes)
+        return self._most_nodes - len(self.nodes)
+
+    def _reader(self, node: Any) -> _NodeReader:
+        reader = self._readers.get(id(type(node)))
+        if reader is None:
+            reader = self._readers[id(type(node))] = _NodeReader(type(node))
+        return reader
 
     def from_tensors(self, tensors: Iterable[Any]) -> None:
-        """Add what *tensors* hold, and all of their graphs that the budget allows."""
+        """Add what *tensors* hold, and all of their graphs that the budget allows, of the newest first.
+
+        A graph may have thousands of tensors of its own: their nodes are not to take what its other nodes need.
+        """
+        waiting, n_with_heads = [*tensors], len(self.nodes) + self._budget // 4
         with no_torch_functions():
-            for tensor in tensors:
-                self._tensor(tensor)
-            while self._pending:
-                self._node(self._pending.popleft())
+            while True:
+                while waiting and (len(self.nodes) < n_with_heads or self._budget < 1):
+                    self._tensor(waiting.pop())
+                while self._pending:
+                    self._node(heapq.heappop(self._pending)[-1])
+                if not waiting:
+                    return
+                n_with_heads = self._most_nodes
 
     def _tensor(self, tensor: Any) -> None:
         for reference, read in ((".grad", _grad_of), ("._base", _base_of)):
@@ -170,13 +174,11 @@ class GraphWalk:
 
     def _meet(self, node: Any) -> None:
         if id(node) not in self.nodes:
+            heapq.heappush(self._pending, (-self._reader(node).number_of(node), len(self.nodes), node))
             self.nodes[id(node)] = node
-            self._pending.append(node)
 
     def _node(self, node: Any) -> None:
-        reader = self._readers.get(id(type(node)))
-        if reader is None:
-            reader = self._readers[id(type(node))] = _NodeReader(type(node))
+        reader = self._reader(node)
         if self._reads_saved:
             self.edges.extend((node, held, reference) for held, reference in reader.held_by(node))
         if reader.most_inputs(node, self._n_leaves) > self._budget:
@@ -196,7 +198,7 @@ class _NodeReader:
         source = descriptors_of(kind)
         self._name = "" if self._is_python else kind.__name__
         self.next_functions = source["next_functions"].__get__
-        self._sequence_number = source["_sequence_nr"]
+        self.number_of = source["_sequence_nr"]
         raw = [name for name in source if name.startswith("_raw_saved_")]
         prefix = "_raw_" if self._is_python else "_raw"  # ctx.saved_tensors, but grad_fn._saved_self
         self._saved = [(name.removeprefix(prefix), source[name].__get__) for name in raw]
@@ -227,7 +229,7 @@ class _NodeReader:
         if _FIXED_INPUTS.fullmatch(self._name) and not self._name.startswith(_LIST_OPERATIONS):
             return _MAX_FIXED_INPUTS
         # What was stacked or joined is older than the node, or a leaf.
-        number = self._sequence_number(node)
+        number = self.number_of(node)
         by_age = number + n_leaves if number < _NO_SEQUENCE_NUMBER else math.inf
         return min(by_age, _joined_length(node) if self._name.startswith(("Stack", "Cat")) else math.inf)
 
@@ -269,6 +271,11 @@ def is_result(tensor: Any) -> bool:
     """Return whether *tensor* was made by an operation that its graph remembers."""
     read = _of_tensors()
     return bool(read.requires_grad(tensor) and not read.is_leaf(tensor))
+
+
+def backward_hooks_of(tensor: Any) -> Any:
+    """Return the dict of the hooks of *tensor*, or None."""
+    return _of_tensors().backward_hooks(tensor)
 
 
 def number_of(node: Any) -> int:
@@ -330,107 +337,13 @@ def count_nodes(tensors: list[Any], wrapped_nodes: list[Any]) -> int:
         tensors: All tensors of the heap.
         wrapped_nodes: All nodes that Python has looked at already: they count against the budget.
     """
-    walk = GraphWalk(wrapped_nodes, count_leaves(tensors), reads_saved=False)
+    walk = GraphWalk(wrapped_nodes, count_leaves(tensors), _MAX_COUNTED_NODES, reads_saved=False)
     walk.from_tensors(tensors)
     gradients = [held for _source, held, reference in walk.edges if reference == ".grad"]
     walk.from_tensors(gradients)
     return len(walk.nodes)
 
 
-class _Shown(Exception):  # noqa: N818 - a way to return, not an error
-    """The marker was shown to the stand-in."""
-
-
-def node_hooks(nodes: Iterable[Any]) -> list[Edge]:
-    """Return from each of *nodes* the dicts of its hooks; nothing where torch does not register as described above.
-
-    The hooks of the tensor that a node made are in another dict, see `tensor_hooks`.
-    """
-    found: list[Edge] = []
-    function: Any = loaded_type("torch.autograd", "Function")
-    bases = () if function is None else mro_of(function)
-    home = next((base for base in bases if "_register_hook" in class_dict(base)), None)
-    if home is None:
-        return found
-    registrations: dict[int, list[tuple[Any, str]]] = {}
-    with _asking(home) as ask:
-        for node in nodes:
-            known = registrations.get(id(type(node)))
-            if known is None:
-                source = descriptors_of(type(node))
-                known = [(source[name], words) for name, words in _REGISTRATIONS if name in source]
-                registrations[id(type(node))] = known
-            for register, words in known:
-                hooks = ask(register, node)
-                if hooks is False:
-                    return []
-                if safe_len(hooks):
-                    found.append((node, hooks, words))
-    return found
-
-
-def is_function_type(kind: type) -> bool:
-    """Return whether *kind* is the type of functions written in Python, or of their methods."""
-    return kind is types.FunctionType or kind is types.MethodType
-
-
-def origin_of(hook: Any) -> object:
-    """Return where a function or method was made, the same for a pack hook and its unpack hook.
-
-    That is its file and the function around it; of a method, the object that it belongs to.
-    """
-    if type(hook) is types.MethodType:
-        return id(hook.__self__)
-    return hook.__code__.co_filename, hook.__qualname__.rpartition(".")[0]
-
-
-def tensor_hooks(edges: Iterable[Edge]) -> Iterator[Edge]:
-    """Yield the dicts of hooks of tensors as what they are too: a possession of the node that made the tensor.
-
-    Args:
-        edges: References from tensors to nodes, among others. The dict of a tensor whose Python object is gone cannot
-            be read.
-    """
-    for tensor, node, reference in edges:
-        if reference == ".grad_fn":
-            hooks = _of_tensors().backward_hooks(tensor)
-            if safe_len(hooks):
-                yield node, hooks, TENSOR_HOOKS
-
-
-@contextmanager
-def _asking(home: Any) -> Iterator[Ask]:
-    """Put the stand-in into its place; the value asks a node: its dict, None without one, False if it took the marker.
-
-    Other threads may register hooks meanwhile: whatever is not the marker is passed on.
-    """
-    shown: list[Any] = []
-
-    def marker(*_: object) -> None:
-        """Stand for a hook; harmless even if it became one."""
-
-    def stand_in(hooks: Any, hook: object) -> Any:
-        if hook is marker:
-            shown.append(hooks)
-            raise _Shown
-        return registering(hooks, hook)
-
-    def ask(register: Any, node: Any) -> Any:
-        try:
-            handle = register(node, marker)
-        except _Shown:
-            return shown.pop()
-        except (RuntimeError, TypeError, AttributeError):
-            return None  # a node that takes no hooks
-        handle.remove()
-        return False
-
-    with _ONE_AT_A_TIME:
-        original = vars(home)["_register_hook"]
-        registering = original.__func__
-        home._register_hook = staticmethod(stand_in)  # noqa: SLF001
-        try:
-            yield ask
-        finally:
-            home._register_hook = original  # noqa: SLF001
-            shown.clear()
+def is_lower_bound(n_nodes: int) -> bool:
+    """Return whether `count_nodes` returned *n_nodes* because its budget ended, so that there may be more of them."""
+    return n_nodes > _MAX_COUNTED_NODES - _MAX_FIXED_INPUTS

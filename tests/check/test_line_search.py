@@ -6,6 +6,7 @@ import copy
 import gc
 import sys
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -373,3 +374,40 @@ def test_a_leak_that_is_found_again_keeps_its_own_cycles():
 def test_other_types_or_another_stage_are_another_leak():
     others = (cycle("other", [4]), cycle("garbage", [2, 3], CycleCertainty.GARBAGE))
     assert renamed(cycle("leak", [0, 1]), *others)[1:] == ["other", "garbage"]
+
+
+def run_slowly(kept: list[object], traced: list[bool], make) -> None:
+    traced.append(tracemalloc.is_tracing())
+    for _ in range(200):
+        torch.ones(4).mul(2)
+    time.sleep(0.06)
+    kept.append(make())
+
+
+def ring():
+    pair = [torch.ones(500)]  # mark: a tensor of a ring
+    pair.append(pair)
+
+
+def test_operations_of_a_long_run_are_noted_without_tracemalloc():
+    kept: list[object] = []
+    traced: list[bool] = []
+    report = leaklab.leakcheck(
+        lambda: run_slowly(kept, traced, lambda: make(700)), namespace={"kept": kept}, runs=12, cure=False
+    )
+    (leak,) = report.leaks
+    assert [site.rpartition("# ")[2] for site in leak.sites] == ["keeps it", "makes it"], leak.sites
+    assert "mark: makes" in leak.sites[1]
+    assert traced and not any(traced)
+
+
+def test_of_what_no_holder_keeps_python_objects_are_traced_in_runs_of_their_own():
+    traced: list[bool] = []
+    gc.disable()
+    try:
+        report = leaklab.leakcheck(lambda: run_slowly([], traced, ring), runs=12, namespace={}, cure=False)
+    finally:
+        gc.enable()
+        gc.collect()
+    assert any("mark: a tensor of a ring" in site for leak in report.leaks for site in leak.sites), str(report)
+    assert any(traced)

@@ -175,3 +175,34 @@ def test_a_graph_over_more_runs_than_were_made_is_not_called_a_leak(run: Callabl
     assert not report.leaked, str(report)
     if runs == 12:
         assert "has not run yet" in str(report.verdict)
+
+
+def state_carried_through_steps(kept: SimpleNamespace) -> None:
+    for _ in range(60):
+        kept.state = torch.tanh(DEEP(getattr(kept, "state", BATCH)))
+
+
+def mean_of_all_steps(kept: SimpleNamespace) -> None:
+    for _ in range(60):
+        kept.total = getattr(kept, "total", 0.0) + DEEP(BATCH).square().mean()
+        kept.mean = kept.total / 60
+
+
+DEEP = nn.Sequential(*(nn.Linear(20, 20) for _ in range(12)))
+
+
+@pytest.mark.parametrize(
+    ("run", "holder", "per_step"),
+    # a product, the bias and two transposed weights for each layer of the 12, and what the step itself computes
+    [(state_carried_through_steps, "kept.state", 25), (mean_of_all_steps, "kept.total", 28)],
+)
+def test_a_graph_of_more_nodes_than_may_be_read_is_held_by_what_gets_longer(
+    run: Callable[[SimpleNamespace], None], holder: str, per_step: int
+) -> None:
+    kept = SimpleNamespace()
+    report = leaklab.leakcheck(lambda: run(kept), namespace={"kept": kept}, runs=24, sites=False, cure=False)
+    assert [leak.holder for leak in report.leaks] == [holder], str(report)
+    (leak,) = report.leaks
+    assert leak.unit == "graph nodes"
+    assert leak.count_per_run == pytest.approx(60 * per_step, rel=0.05)
+    assert "too many to be counted" in leak.reason

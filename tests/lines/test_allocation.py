@@ -15,7 +15,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from leaklab.lines.allocation import Makers, StorageLines, innermost_and_asking, line_that_made
+from leaklab.lines.allocation import Makers, line_that_made
+from leaklab.lines.asked import innermost_and_asking
+from leaklab.lines.storages import StorageLines
 from leaklab.runtime.python_traces import N_FRAMES, python_traces
 
 
@@ -87,6 +89,33 @@ def test_tensors_saved_for_backward_without_a_python_object_are_known():
     assert storages.line_of(node._saved_result)[1] == line_after(
         test_tensors_saved_for_backward_without_a_python_object_are_known, 4
     )
+
+
+def test_when_the_time_is_over_what_was_noted_for_reused_addresses_is_forgotten():
+    storages = StorageLines(whose)
+    with storages.noted():
+        first, freed = torch.ones(4), [torch.ones(4) for _ in range(100)]
+        addresses = {tensor.untyped_storage()._cdata for tensor in freed}
+        storages.note_for(-1.0)
+        freed.clear()
+        made = [torch.ones(4) for _ in range(200)]
+    assert storages.line_of(first) is not None
+    assert addresses & {tensor.untyped_storage()._cdata for tensor in made[100:]}
+    assert all(storages.line_of(tensor) is None for tensor in made[100:])
+
+
+def test_one_instruction_that_calls_several_functions_has_a_line_for_each():
+    storages = StorageLines(whose)
+    makers = [lambda: torch.ones(3), lambda: torch.zeros(3)]
+    with storages.noted():
+        made = [make() for make in makers]
+    lines = [storages.line_of(tensor) for tensor in made]
+    assert [line[1] for line in lines] == [make.__code__.co_firstlineno for make in makers]
+    stacks = [storages.stack_of(tensor.untyped_storage()._cdata) for tensor in made]
+    assert stacks[0][0] == lines[0]
+    assert stacks[0][1] == stacks[1][1]
+    storages.forget()
+    assert storages.line_of(made[0]) is None
 
 
 class Nested(torch.autograd.Function):

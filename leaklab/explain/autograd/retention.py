@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,12 +176,14 @@ class LongGraph:
         n_nodes: The nodes that the measured runs made, and the leaves; all nodes where torch does not number them.
         is_handed_on: Whether some of these are from before the last two runs and some are newer, or nobody knows.
         n_elsewhere: Nodes of measured runs, the last one left out, that live outside of this graph.
+        n_of_run: Nodes that a run adds to it; 0 where nobody knows.
     """
 
     vertex: int
     n_nodes: int
     is_handed_on: bool = True
     n_elsewhere: int = 0
+    n_of_run: int = 0
 
 
 def longest_graph(view: HeapView, marks: GraphMarks = NO_MARKS) -> LongGraph | None:
@@ -204,7 +206,51 @@ def longest_graph(view: HeapView, marks: GraphMarks = NO_MARKS) -> LongGraph | N
         return LongGraph(largest[3], -largest[1]) if largest[1] else None
     earlier = (n for n in _numbers_of(view, np.flatnonzero(view.in_graph).tolist()) if marks.first <= n < marks.newest)
     is_handed_on = len({number < marks.previous for number in own}) > 1
-    return LongGraph(vertex, -size, is_handed_on, sum(number not in own for number in earlier))
+    n_elsewhere = sum(number not in own for number in earlier)
+    if view.n_unwalked and not is_handed_on:
+        vertex = _carried(view, vertex)
+    return LongGraph(vertex, -size, is_handed_on, n_elsewhere, _n_of_run(own, marks))
+
+
+def _carried(view: HeapView, vertex: int) -> int:
+    """Return the tensor below *vertex* that a graph gets longer by, where so little was read that no run hands it on.
+
+    ``mean = total / n`` divides what was added up in every step: below the last addition is another, and another.
+    """
+    made_by: dict[int, int] = {}
+    for tensor in view.tensors:
+        if view.is_reached(tensor):
+            made_by.update((node, tensor) for node in _nodes_of(view, tensor))
+    nodes = _nodes_of(view, vertex)
+    if any(_repeats(view, node) for node in nodes):
+        return vertex
+    below = {made_by[one] for node in nodes for one in _nodes_of(view, node) if one in made_by and _repeats(view, one)}
+    return below.pop() if len(below) == 1 else vertex
+
+
+def _repeats(view: HeapView, node: int) -> bool:
+    """Return whether an input of *node* is the same operation, and has the same operation for an input."""
+    level = [node]
+    for _ in range(2):
+        level = [one for each in level for one in _nodes_of(view, each) if view.kinds[one] == view.kinds[node]]
+    return bool(level)
+
+
+def _nodes_of(view: HeapView, vertex: int) -> list[int]:
+    """Return the autograd nodes that *vertex* refers to: its own, of a tensor, or its inputs."""
+    parts = view.index.referents(vertex)
+    return [int(part) for part in parts if view.in_graph[part] and not view.is_tensor[part]]
+
+
+def _n_of_run(own: Collection[int], marks: GraphMarks) -> int:
+    """Return how many nodes a run adds to the graph that has the nodes *own*, of which the newest were read first.
+
+    Those of the last run but one are counted where some are older, and so all of them were read. Else those that were
+    read are as dense as all that a run makes.
+    """
+    if min(own) < marks.previous:
+        return sum(marks.previous <= number < marks.newest for number in own)
+    return round(len(own) / (max(own) + 1 - min(own)) * (marks.newest - marks.previous))
 
 
 _NO_GRAPH = (0, 0, -1, frozenset[int]())

@@ -17,7 +17,8 @@ from leaklab.heap.paths import Hop, fingerprint, fold, place_of, summary_of
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.paths import CycleCertainty, CycleCut
-from leaklab.runtime.autograd_graph import TENSOR_HOOKS, is_node_type
+from leaklab.runtime.autograd_graph import is_node_type
+from leaklab.runtime.node_hooks import TENSOR_HOOKS
 from leaklab.runtime.objects import type_name
 
 CYCLE_ROOT = "reference cycle that no variable reaches"

@@ -26,8 +26,8 @@ from leaklab.heap.names.reference import (
     is_evaluable,
     read,
 )
-from leaklab.runtime.autograd_graph import TENSOR_HOOKS, is_function_type, node_hooks, origin_of
 from leaklab.runtime.containers import CONTEXT_NODES, entries_in, items_in, keys_in
+from leaklab.runtime.node_hooks import TENSOR_HOOKS, is_function_type, node_hooks, origin_of
 from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_variables, mro_of, no_torch_functions, type_name
 from leaklab.runtime.referents import get_referents
 
