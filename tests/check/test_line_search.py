@@ -398,7 +398,8 @@ def test_operations_of_a_long_run_are_noted_without_tracemalloc():
     (leak,) = report.leaks
     assert [site.rpartition("# ")[2] for site in leak.sites] == ["keeps it", "makes it"], leak.sites
     assert "mark: makes" in leak.sites[1]
-    assert traced and not any(traced)
+    assert traced
+    assert not any(traced)
 
 
 def test_of_what_no_holder_keeps_python_objects_are_traced_in_runs_of_their_own():
