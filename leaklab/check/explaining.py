@@ -22,6 +22,7 @@ from leaklab.check.ranking import (
     drop_noise,
     ended_with,
     is_worth_showing,
+    keeps_numbers,
     ranked,
 )
 from leaklab.check.session import CheckSession, Ran, RunRequest
@@ -145,7 +146,8 @@ def _explain(survey: Survey) -> Explained:
     asides = [*(finding.aside for finding in findings if finding.aside), *native.notes, *remarks]
     weighed = _with_retained_bytes(survey, leaks, [*in_place, *graphs])
     aside = [finding.leak for finding in findings if finding.aside or finding.growth.outcome is Outcome.INCONCLUSIVE]
-    undecided = list(_worth_showing(findings, Outcome.INCONCLUSIVE))
+    # A log is none that anybody has to decide on: as a leak it would not be told either.
+    undecided = [one for one in _worth_showing(findings, Outcome.INCONCLUSIVE) if not _is_mere_log(one)]
     tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
     bounded = drop_covered_bounds([finding.leak for finding in _worth_showing(findings, Outcome.BOUNDED)], leaks)
     found = (finding for finding in findings if finding.is_leak)
@@ -180,7 +182,7 @@ def _said_by_code(survey: Survey, leaks: Sequence[Leak], findings: Sequence[Find
     prints = {leak.fingerprint for leak in leaks}
     of_leaks = [finding for finding in findings if finding.leak.fingerprint in prints and finding.is_leak]
     endless = {finding.leak.fingerprint for finding in of_leaks if finding.code.is_endless}
-    undecided = [finding for finding in findings if finding.growth.outcome is Outcome.INCONCLUSIVE]
+    undecided = [one for one in findings if one.growth.outcome is Outcome.INCONCLUSIVE and not _is_mere_log(one)]
     unread = (finding for finding in (*of_leaks, *undecided) if not finding.code.is_filled)
     return {
         "is_endless": bool(prints) and prints <= endless,
@@ -274,6 +276,10 @@ def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
             for one, share in shares
         ]
     return grown
+
+
+def _is_mere_log(finding: Finding) -> bool:
+    return finding.is_log and not keeps_numbers(finding.leak)
 
 
 def _is_in_unread_graph(finding: Finding) -> bool:

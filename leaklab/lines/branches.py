@@ -304,19 +304,21 @@ class RanFile:
         return any(map(self._has_run, others)) if others else self._edge_past(branch, bodies)
 
     def _edge_to(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
-        test = _span_of(branch.test)
         inside = [_span_of(body) for body in bodies]
         return any(
-            _is_inside(span, test) and target is not None and any(_is_inside(target, one) for one in inside)
-            for span, target, _is_code in self._edges
+            target is not None and any(_is_inside(target, one) for one in inside)
+            for _span, target, _is_code in self._edges_of(branch)
         )
+
+    def _edges_of(self, branch: ast.If | ast.IfExp) -> Iterator[Edge]:
+        """Yield the ways that the conditions of *branch* went; in CPython 3.11 a plain name stands for all of it."""
+        test, whole = _span_of(branch.test), _span_of(branch)
+        return (edge for edge in self._edges if edge[0] == whole or _is_inside(edge[0], test))
 
     def _edge_past(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
         test = _span_of(branch.test)
         inside = [_span_of(body) for body in bodies]
-        for span, target, is_code in self._edges:
-            if not _is_inside(span, test):
-                continue
+        for _span, target, is_code in self._edges_of(branch):
             if target is None or not is_code:
                 if not (target is not None and any(_is_inside(target, one) for one in inside)):
                     return True

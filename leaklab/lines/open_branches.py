@@ -32,6 +32,7 @@ from leaklab.lines.syntax import (
     last_name,
     own_nodes,
 )
+from leaklab.runtime.ours import Origin, origin_of
 from leaklab.text import shorten
 
 NO_NAMES = Names(frozenset())
@@ -178,6 +179,7 @@ class _RunFile(RanFile):
 
     def __init__(self, source: ParsedFile, filename: str) -> None:
         super().__init__(source, filename)
+        self._is_users = origin_of(filename) is Origin.USER
         self._changed: set[str] = set()  # names of what runs may change, without those of the container
         self._changing: set[str] = set()  # ... and with them
         self._counted: set[str] = set()  # names of what runs count up
@@ -189,10 +191,12 @@ class _RunFile(RanFile):
         """As `OpenBranches.of`, in this file."""
         adding, dropping = self._sites(names)
         self._note_names(names)
-        running = [site for site in adding if self._has_run(site)]
-        dropped = [site for site in dropping if self._has_run(site)]
-        branch = next(filter(None, map(self._way_past, running)), None)
-        for site in dropping:
+        running = [site for site in self._with_calls(adding) if self._has_run(site)]
+        dropped = [site for site in self._with_calls(dropping) if self._has_run(site)]
+        # That a library might have added nothing is no reason to wait: what ends growth there is what drops.
+        branch = next(filter(None, map(self._way_past, running)), None) if self._is_users else None
+        # What has run is seen to drop nothing, by whichever call: `stream.flush()`.
+        for site in self._with_calls([site for site in dropping if not self._has_run(site)]):
             if site not in dropped and not self._is_shut(site):
                 line = getattr(site, "lineno", 0)
                 branch = OpenBranch(
@@ -256,7 +260,7 @@ class _RunFile(RanFile):
         return is_behind
 
     def _sites(self, names: Names) -> tuple[list[ast.AST], list[ast.AST]]:
-        """Return the code that adds to the container and the code that drops from it, with the calls that lead there.
+        """Return the code that adds to the container and the code that drops from it.
 
         Only code of functions that ran counts: a way to empty the container that nobody calls ends nothing.
         """
@@ -277,7 +281,7 @@ class _RunFile(RanFile):
             for node in own_nodes(function):
                 if effect := self._known[function].effect_of(node):
                     (adding if effect > 0 else dropping).append(node)
-        return self._with_calls(adding), self._with_calls([*dropping, *self._droppers(names)])
+        return adding, [*dropping, *self._droppers(names)]
 
     def _name_parameters(self) -> None:
         """Note the parameters by which functions of this file that are given the container know it: ``trim(items)``."""
@@ -296,10 +300,14 @@ class _RunFile(RanFile):
                 return
 
     def _droppers(self, names: Names) -> Iterator[ast.AST]:
-        """Yield the code of functions that have not run and that would drop entries, found by attributes alone."""
-        known = NamesHere(names.anywhere, set())
+        """Yield the code of functions that have not run and that would drop entries, found by attributes alone.
+
+        Where one of the same name has run, as the ``emit`` of another class, a call by that name leads to that one.
+        """
+        known, ran = NamesHere(names.anywhere, set()), {getattr(function, "name", "") for function in self._codes}
         for function in self._parents:
-            if isinstance(function, FUNCTION_NODES) and function not in self._codes:
+            is_idle = isinstance(function, FUNCTION_NODES) and function not in self._codes
+            if is_idle and getattr(function, "name", "") not in ran:
                 yield from (node for node in own_nodes(function) if known.effect_of(node) < 0)
 
     def _with_calls(self, sites: list[ast.AST]) -> list[ast.AST]:

@@ -27,7 +27,7 @@ _NOUNS = {
 }  # fmt: skip
 """How people call many of a kind; of other kinds they say ``Batch objects``."""
 _MIXED = " other kind"
-_OBJECTS, _BYTES, _NODES = "objects", "bytes", "graph nodes"
+_OBJECTS, _BYTES, _CHARACTERS, _NODES = "objects", "bytes", "characters", "graph nodes"
 _LONGEST_EXPRESSION = 1_000  # characters: longer ones are not parsed
 _NAME_LIMIT = 40
 _OFTEN, _MANY_STEPS = 0.5, 1_000
@@ -61,7 +61,7 @@ def growth_sentence(leak: Leak, turn: str = "run") -> str:
 def log_sentence(log: Leak) -> str:
     """Return ``"`losses` is a log: 3 numbers (96 B) every run"``."""
     entries = {"tuple": "records", "str": "messages"}.get(log.what.rpartition(": ")[2], "numbers")
-    noun = _BYTES if log.unit == _BYTES else entries
+    noun = log.unit if log.unit in (_BYTES, _CHARACTERS) else entries
     period = _period(log.count_per_run)
     amount = growth_words(replace(log, unit=noun), period)
     when = "every run" if period == 1 else f"every {_ordinal(period)} run"

@@ -8,6 +8,7 @@ import ctypes
 import datetime as dt
 import functools
 import gc
+import io
 import logging.handlers
 import queue
 import sysconfig
@@ -471,6 +472,7 @@ LOGS = {
     "numbers under steps": {10: 0.5, 20: 0.25, 30: 0.125},
     "records under times": {0.5: (1, 2), 1.5: (3, 4)},
     "numbers under numbered names": {"trial-9": 0.5, "trial-10": 0.25},
+    "lines of text": io.StringIO("epoch 1 loss 0.5\n"),
     "machine numbers": array.array("d", [1.0, 2.0]),
     "an array of numbers": np.zeros(8),
     "a tensor": torch.zeros(8),

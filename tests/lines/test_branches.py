@@ -50,6 +50,45 @@ GOES_ON = {
             add()
             add(False)
     """,
+    "what only sounds as if it dropped something": """
+        class Stream(list):
+            def flush(self):
+                return len(self)
+        kept, lines, count = Stream(), [], [0]
+        def emit(line):
+            kept.append(line)
+            kept.flush()
+        def run():
+            emit(1)
+            count[0] += 1
+            if count[0] > 1000:
+                emit(2)
+    """,
+    **{
+        f"what comes now and then, asked for by {name}": f"""
+        import types
+        kept, count, state = [], [0], types.SimpleNamespace(done=False)
+        def is_done():
+            return count[0] % 3 == 0
+        def run():
+            for _ in range(4):
+                count[0] += 1
+                done = state.done = is_done()
+                late = count[0] % 4 == 0
+                if {test}:
+                    kept.append(1)
+                    count[0] += 0
+    """
+        for name, test in [
+            ("a name", "done"),
+            ("an attribute", "state.done"),
+            ("a call", "is_done()"),
+            ("its contrary", "not done"),
+            ("one of two", "done or late"),
+            ("both of two", "done and late"),
+            ("a comparison", "count[0] % 3 == 0"),
+        ]
+    },
     "an attribute that is made by the first run": """
         import types
         state = types.SimpleNamespace()

@@ -6,6 +6,7 @@ import array
 import collections
 import datetime as dt
 import decimal
+import io
 import itertools
 import re
 from collections.abc import Sequence
@@ -37,10 +38,10 @@ def gains_log_entries(thing: object, n_new: int) -> bool:
 
     Those of a sequence are; those of a mapping where its keys are numbers that rise, or have one in their name. A
     sequence may also gain messages, whole sentences: who keeps the text of an error instead of its traceback keeps a
-    log.
+    log. A stream of text, in which a logger's handler writes, is one.
     """
     kind = type(thing)
-    if has_base(kind, array.array) or is_tensor_type(kind):
+    if has_base(kind, array.array) or has_base(kind, io.StringIO) or is_tensor_type(kind):
         return True
     if has_base(kind, np.ndarray):
         return _dtype_of(thing).kind in _NUMBER_KINDS
