@@ -25,6 +25,8 @@ from leaklab.testing.bounded_caches import BoundedCaches
 from leaklab.testing.reports import hooks_replaced
 
 _OF_FIXTURES = ("_arg2node2fixturedefs", "_arg2nodeid2fixturedefs", "_arg2fixturedefs")  # the last before pytest 9
+_OF_HYPOTHESIS = "_hypothesis_internal_use_settings"
+"""The attribute of a function that Hypothesis runs where its settings are."""
 
 
 class NotRepeatableError(Exception):
@@ -107,7 +109,7 @@ class Turns:
     def _turn(self, nextitem: Any) -> str:
         """Run the test once; return how it ended, in a few words, empty if it passed."""
         try:
-            with self._cleaned(), self._untold(), self._warnings_caught():
+            with self._cleaned(), self._untold(), self._warnings_caught(), _any_instance_allowed(self._function):
                 reports = runtestprotocol(self._item, log=False, nextitem=nextitem)
         except pytest.exit.Exception as ended:
             return f"it ends the session: {ended}"
@@ -228,6 +230,28 @@ def plugin_packages(config: pytest.Config) -> frozenset[str]:
     """Return the packages of the plug-ins that were installed, not those of the suite itself."""
     modules = (plugin for plugin, _distribution in config.pluginmanager.list_plugin_distinfo())
     return frozenset(getattr(module, "__name__", "").partition(".")[0] for module in modules)
+
+
+@contextmanager
+def _any_instance_allowed(function: object) -> Iterator[None]:
+    """Let Hypothesis run a method on another instance than the first, and put its settings back after the turn.
+
+    It fails a method that is run on several instances, as the test might belong to several classes. For parametrized
+    tests its plug-in allows that itself, by new settings in each turn that keep those of the turn before.
+    """
+    wrapped = getattr(function, "__func__", function)
+    settings: Any = getattr(wrapped, _OF_HYPOTHESIS, None)
+    checks = getattr(sys.modules.get("hypothesis"), "HealthCheck", None)
+    check = getattr(checks, "differing_executors", None)  # older ones have no such check
+    if settings is None or check is None:
+        yield
+        return
+    suppressed = {check, *settings.suppress_health_check}
+    setattr(wrapped, _OF_HYPOTHESIS, type(settings)(parent=settings, suppress_health_check=suppressed))
+    try:
+        yield
+    finally:
+        setattr(wrapped, _OF_HYPOTHESIS, settings)
 
 
 def _kept_by_plugins(config: Any) -> list[Any]:

@@ -203,6 +203,65 @@ def test_tests_of_pytest_asyncio_are_repeated(tmp_path):
     assert words_of(done) == {"test_asyncio_clean": "PASSED", "test_task_of_a_wider_loop_leak": "LEAKED"}, done.stdout
 
 
+WITH_HYPOTHESIS = """
+import unittest
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+KEPT = []
+few = settings(max_examples=3, database=None)
+
+
+class TestMethods:
+    @few
+    @given(st.integers())
+    def test_method_leak(self, number):
+        KEPT.append([number])
+
+    @few
+    @given(st.integers())
+    def test_method_clean(self, number):
+        assert [number]
+
+    @pytest.mark.parametrize("rows", [1])
+    @few
+    @given(st.integers())
+    def test_parametrized_clean(self, rows, number):
+        assert [number]
+
+
+class Case(unittest.TestCase):
+    @few
+    @given(st.integers())
+    def test_unittest_leak(self, number):
+        KEPT.append([number])
+
+
+def test_settings_clean():
+    for method in (TestMethods.test_method_clean, TestMethods.test_method_leak, Case.test_unittest_leak):
+        assert HealthCheck.differing_executors not in method._hypothesis_internal_use_settings.suppress_health_check
+    with pytest.raises(Exception, match="multiple different executors"):
+        TestMethods().test_method_clean()
+"""
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("children", ["1", "0"], ids=["in a copy", "here"])
+def test_a_method_of_hypothesis_is_repeated_though_each_turn_has_an_instance_of_its_own(tmp_path, children):
+    (tmp_path / "test_kinds.py").write_text(WITH_HYPOTHESIS, "utf-8")
+    done = run(tmp_path, "-v", "--leakcheck=all", LEAKLAB_CHILDREN=children)
+    assert words_of(done) == {
+        "test_method_leak": "LEAKED",
+        "test_method_clean": "PASSED",
+        "test_parametrized_clean[1]": "PASSED",
+        "test_unittest_leak": "LEAKED",
+        "test_settings_clean": "PASSED",
+    }, done.stdout
+    assert "leakcheck: 3 clean, 2 leak" in done.stdout
+
+
 NOTES_EVERY_TEST = """
 import pytest
 
