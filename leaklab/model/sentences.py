@@ -101,12 +101,13 @@ def more_words(found: Sequence[object], noun: str) -> str:
 
 SITE_MARK = "  # "
 """Between a line of code and what it does to a leak, in a record."""
+_DOES = ("keeps it", "makes it", "opens it", "starts it", "copies it", "closes the cycle")
 
 
 def site_words(site: str) -> str:
     """Return a line of code with what it does to a leak, by no mark of Python: ``losses.append(loss)  <- keeps it``."""
     line, mark, does = site.rpartition(SITE_MARK)
-    return f"{line}  <- {does}" if does.startswith(("keeps it", "makes it")) and mark else site
+    return f"{line}  <- {does}" if does.startswith(_DOES) and mark else site
 
 
 def quoted(place: str) -> str:
