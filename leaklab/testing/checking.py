@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from leaklab.check.api import leakcheck
 from leaklab.errors import CheckRunningError
+from leaklab.explain.leaks.groups import is_told_apart
+from leaklab.heap.paths import fingerprint
 from leaklab.model import Leak, Outcome, Settings
 from leaklab.model.sentences import growth_sentence, site_words
 from leaklab.render.advice import patch_text
@@ -93,8 +95,9 @@ def judge_report(
         note="\n".join(notes),
         text=_text_of(new, worse, told) if counts else "",
         whole=str(report) if counts and any(leak.fingerprint not in told for leak in new) else "",
-        placed=tuple(astuple(PlacedLeak.of(leak)) for leak in new) if counts else (),
+        placed=tuple(astuple(_placed(leak)) for leak in new) if counts else (),
         fingerprints=found,
+        explains=tuple({leak.fingerprint for leak in leaks if is_told_apart(leak.path)}),
         record_json=report.to_json() if report.leaked else "",
         properties=_properties(report),
         is_of_plugins=bool(leaks) and not own,
@@ -136,6 +139,15 @@ def _text_of(leaks: Sequence[Leak], worse: Mapping[str, str], told: Mapping[str,
             lines.append(f"    explained with {told[leak.fingerprint]}")
         lines += [f"    fingerprint {leak.fingerprint}", ""]
     return "\n".join(lines)
+
+
+def _placed(leak: Leak) -> PlacedLeak:
+    """Return *leak* as hosts of code get it, which want a fingerprint for each: its line's text may tell it apart."""
+    placed = PlacedLeak.of(leak)
+    if is_told_apart(leak.path) or not placed.line:
+        return placed
+    without_number = leak.sites[0].replace(f":{placed.line}", "", 1)
+    return replace(placed, fingerprint=fingerprint([leak.fingerprint, without_number]))
 
 
 def kept_by_plugin(leak: Leak, plugins: Collection[str]) -> bool:

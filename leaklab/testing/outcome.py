@@ -23,6 +23,7 @@ class CheckedTest:
         whole: The report on them; empty where another test's report explains them all.
         placed: The same leaks, the fields of `leaklab.testing.code_hosts.PlacedLeak` each.
         fingerprints: Each leak's fingerprint, with what it is in words, bytes per run and count per run.
+        explains: The fingerprints of those of them that need no other explanation with another test.
         record_json: The record of a test that leaks; empty for others.
         properties: For the report of the test, and so for JUnit's file.
         is_of_plugins: Whether there are leaks, all of them what plug-ins of pytest keep for themselves.
@@ -33,6 +34,7 @@ class CheckedTest:
     whole: str = ""
     placed: tuple[tuple[str | int, ...], ...] = ()
     fingerprints: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    explains: tuple[str, ...] = ()
     record_json: str = ""
     properties: list[tuple[str, object]] = field(default_factory=list)
     is_of_plugins: bool = False

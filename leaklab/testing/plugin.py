@@ -243,7 +243,7 @@ class LeakcheckPlugin:
         report.leaklab_found = dict(checked.fingerprints)  # plain: xdist carries these
         report.leaklab_records = [checked.record_json]
         held.add_properties(checked.properties)
-        for fingerprint in checked.fingerprints if checked.fails or checked.is_of_plugins else ():
+        for fingerprint in checked.explains if checked.fails or checked.is_of_plugins else ():
             self._told.setdefault(fingerprint, report.nodeid)
         if checked.fails and not self._updates:
             _let_fail(report, checked, self._config)

@@ -246,6 +246,58 @@ def test_a_leak_that_many_tests_have_is_explained_once(tmp_path):
     assert "Leak 1 of 2: `TABLE" in both
 
 
+WITHOUT_HOLDER = """
+import ctypes
+import os
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+keep = ctypes.pythonapi.Py_IncRef
+
+
+def test_copied_descriptor():
+    os.dup(1)
+
+
+def test_opened_file():
+    os.open("/dev/null", os.O_RDWR)
+
+
+def test_list_in_c():
+    keep(ctypes.py_object([1, 2, 3]))
+
+
+def test_other_list_in_c():
+    keep(ctypes.py_object([4, 5, 6]))
+
+
+def test_native_memory():
+    libc.malloc(30_000)
+
+
+def test_other_native_memory():
+    libc.malloc(50_000)
+"""
+
+
+@pytest.mark.untraced
+def test_what_no_object_of_python_holds_is_explained_with_each_test(tmp_path):
+    (tmp_path / "test_unheld.py").write_text(WITHOUT_HOLDER, "utf-8")
+    done = run(tmp_path, "-vv", "--leakcheck=all", "--capture=sys", "--leakcheck-gitlab=leaks.json")
+    assert "6 leaked" in done.stdout, done.stdout
+    assert "explained with" not in done.stdout
+    for call in ("os.dup(1)", 'os.open("/dev/null", os.O_RDWR)', "[1, 2, 3]", "[4, 5, 6]"):
+        number, line = next(pair for pair in enumerate(WITHOUT_HOLDER.splitlines(), 1) if call in pair[1])
+        assert f"test_unheld.py:{number} in {line_above(number)}: {line.strip()}  <- " in done.stdout
+    assert done.stdout.count("LEAK  native memory (malloc) grows by") == 2
+    issues = json.loads((tmp_path / "leaks.json").read_text("utf-8"))
+    assert len({one["fingerprint"] for one in issues}) == len(issues) == 5, "no line tells native memory apart"
+
+
+def line_above(number: int) -> str:
+    return WITHOUT_HOLDER.splitlines()[number - 2].removeprefix("def ").removesuffix("():")
+
+
 def test_a_suite_without_checks_pays_for_neither_torch_nor_leaklab():
     heavy = "('torch', 'leaklab', 'numpy')"
     code = f"import sys, leaklab.testing.plugin; print(sorted(n for n in sys.modules if n.startswith({heavy})))"

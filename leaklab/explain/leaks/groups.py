@@ -359,6 +359,15 @@ def orphan_holder(path: RootPath) -> str:
     return "".join((path.steps[0].kind, *hops))
 
 
+def is_told_apart(path: RootPath) -> bool:
+    """Return whether the fingerprint of what *path* leads to has its holder in it.
+
+    Where no object of Python holds it, the fingerprint says no more than what leaks: a file descriptor, native memory,
+    lists that C code refers to.
+    """
+    return path.root != UNSEEN_ROOT and registry_on(path) is None
+
+
 def _with_article(step: Step) -> str:
     """Return ``an Offloader``, ``the method Offloader.pack``."""
     if step.summary:
