@@ -1,4 +1,4 @@
-"""Counts of the process that import nothing large: bytes of malloc, blocks of Python's own memory, open descriptors."""
+"""Counts of the process that import nothing large: malloc, Python's own memory, open descriptors, child processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import psutil
 
 DESCRIPTOR_FOLDER = Path("/proc/self/fd")
 _FOLDER_OF_BSD = Path("/dev/fd")
+PROCESSES = "/proc"  # no Path: each would intern its parts, and the table of all names grows by megabytes at a time
 UNKNOWN = -1
 
 
@@ -69,3 +70,45 @@ def count_descriptors() -> int:
     except OSError:
         size = 0
     return size or len(open_descriptors()) or UNKNOWN
+
+
+def count_children() -> int:
+    """Return how many child processes there are, those that have ended and were not waited for among them."""
+    return sum(parent_of(number) == os.getpid() for number in process_ids()) if has_children() else 0
+
+
+def has_children() -> bool:
+    """Return whether this process has a child, alive or ended. Waits for none of them."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def process_ids() -> list[int]:
+    """Return the numbers of all processes that the system lists, ascending."""
+    return sorted(int(name) for name in os.listdir(PROCESSES) if name.isdigit())  # noqa: PTH208 - as above
+
+
+def parent_of(number: int) -> int:
+    """Return the parent of a process, `UNKNOWN` if that is not known any more."""
+    fields = status_of(number)
+    return int(fields[1]) if fields else UNKNOWN
+
+
+def status_of(number: int) -> list[bytes]:
+    """Return the fields of a process behind its name, which may have spaces: its state, its parent, and more."""
+    try:
+        text = read_of_process(number, "stat")
+    except OSError:
+        return []
+    return text.rpartition(b")")[2].split()
+
+
+def read_of_process(number: int, name: str) -> bytes:
+    """Return what the system says of a process in its file *name*; raises OSError where it has ended."""
+    with open(f"{PROCESSES}/{number}/{name}", "rb") as file:  # noqa: PTH123 - see PROCESSES
+        return file.read()

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from leaklab.measure.cheap_counts import DESCRIPTOR_FOLDER, UNKNOWN, count_descriptors, open_descriptors
+from leaklab.measure.cheap_counts import (
+    DESCRIPTOR_FOLDER,
+    UNKNOWN,
+    count_descriptors,
+    has_children,
+    open_descriptors,
+    parent_of,
+    process_ids,
+    read_of_process,
+    status_of,
+)
 from leaklab.model import check
 from leaklab.text import unit_words
 
@@ -23,7 +32,6 @@ BASELINE = 0
 """The run of what was there before the first one."""
 _CAPACITY = 8192
 """So many numbers are followed; how many there are is counted beyond that too."""
-_PROCESSES = "/proc"  # no Path: each would intern its parts, and the table of all names grows by megabytes at a time
 _DESCRIPTORS = str(DESCRIPTOR_FOLDER)
 _DEAD = b"ZX"
 _PAGE_BYTES = mmap.PAGESIZE
@@ -77,7 +85,7 @@ class Children:
         """Return their process ids, ascending."""
         if not has_children():
             return []
-        listed = sorted(int(name) for name in os.listdir(_PROCESSES) if name.isdigit())  # noqa: PTH208 - as above
+        listed = process_ids()
         foreign = set(self._others.tolist()).intersection(listed)
         own = []
         for number in listed:
@@ -91,30 +99,13 @@ class Children:
         return own
 
 
-def has_children() -> bool:
-    """Return whether this process has a child, alive or ended. Waits for none of them."""
-    if sys.platform != "linux":
-        return False
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def parent_of(number: int) -> int:
-    """Return the parent of a process, `UNKNOWN` if that is not known any more."""
-    fields = _status_of(number)
-    return int(fields[1]) if fields else UNKNOWN
-
-
 def child_kind(number: int) -> tuple[str, str]:
     """Return ``("ended", "")`` for a child that nobody has waited for, else ``("running", "sleep")`` with its name."""
-    fields = _status_of(number)
+    fields = status_of(number)
     if not fields or fields[0] in _DEAD:
         return ENDED, ""
     try:
-        return RUNNING, _read(number, "comm").decode("utf-8", "replace").strip()
+        return RUNNING, read_of_process(number, "comm").decode("utf-8", "replace").strip()
     except OSError:
         return ENDED, ""
 
@@ -122,24 +113,10 @@ def child_kind(number: int) -> tuple[str, str]:
 def resident_bytes(number: int) -> int:
     """Return what a process has in memory, 0 for one that has ended."""
     try:
-        fields = _read(number, "statm").split()
+        fields = read_of_process(number, "statm").split()
     except OSError:
         return 0
     return int(fields[1]) * _PAGE_BYTES
-
-
-def _read(number: int, name: str) -> bytes:
-    with open(f"{_PROCESSES}/{number}/{name}", "rb") as file:  # noqa: PTH123 - as above
-        return file.read()
-
-
-def _status_of(number: int) -> list[bytes]:
-    """Return the fields of a process behind its name, which may have spaces: its state, its parent, and more."""
-    try:
-        text = _read(number, "stat")
-    except OSError:
-        return []
-    return text.rpartition(b")")[2].split()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable
 
-from leaklab.measure.cheap_counts import count_descriptors, native_heap_bytes, python_blocks
+from leaklab.measure.cheap_counts import count_children, count_descriptors, native_heap_bytes, python_blocks
 from leaklab.runtime.gc_control import collect_quietly, user_has_frozen, user_lets_collect
 from leaklab.testing.bounded_caches import BoundedCaches
 
@@ -20,7 +20,8 @@ _BATCHES = (3, 3, 6, 12, 24, 48, 96, 192, 192)
 _QUICK_SECONDS, _MOST_QUICK_RUNS = 0.03, 9
 """A short batch has more runs while they take no longer: what leaks in half of the runs, at random, shows."""
 _CLEAR = 3
-"""So many batches may tell that a test leaks: further ones are for what becomes less, and for what is small."""
+"""So many batches may tell that a test leaks: further ones are for what becomes less, and for what is small.
+No further one is made where each run leaves a child process: hundreds of them would fill the machine."""
 _CHEAP_SECONDS = 1.0
 """A batch that takes less is made in any case: a whole check takes ten times as long to tell a cache from a leak."""
 _MOST_DEAR = 6
@@ -34,10 +35,10 @@ _BATCHES_TO_SETTLE = 2
 """After a look at the caches the second batch may tell that nothing grows."""
 _BLOCK_BYTES = 128
 """A block of Python's memory has no more, but for few."""
-_OBJECTS, _BLOCKS, _NATIVE, _DESCRIPTORS = range(4)
-_NOISE = {_OBJECTS: 0.1, _BLOCKS: 0.25, _NATIVE: 1024.0, _DESCRIPTORS: 0.1}
+_OBJECTS, _BLOCKS, _NATIVE, _DESCRIPTORS, _CHILDREN = range(5)
+_NOISE = {_OBJECTS: 0.1, _BLOCKS: 0.25, _NATIVE: 1024.0, _DESCRIPTORS: 0.1, _CHILDREN: 0.1}
 """So much per run is nothing in a batch of many runs: tables of the interpreter fill up slowly."""
-_CLEARLY = {_OBJECTS: 1 / 3, _BLOCKS: 4.0, _NATIVE: 8192.0, _DESCRIPTORS: 1 / 3}
+_CLEARLY = {_OBJECTS: 1 / 3, _BLOCKS: 4.0, _NATIVE: 8192.0, _DESCRIPTORS: 1 / 3, _CHILDREN: 1 / 3}
 """So much per run is a leak, if it is steady."""
 
 
@@ -45,7 +46,7 @@ def leaves_something(run: Callable[[], object], seconds: float = math.inf, cache
     """Run in growing batches; return False as soon as nothing has grown in one of them.
 
     What is counted: the objects that the collector lists, blocks of Python's memory (they show arrays of numpy, numbers
-    and texts), bytes of malloc, open file descriptors.
+    and texts), bytes of malloc, open file descriptors, child processes.
 
     Args:
         run: Called without arguments.
@@ -69,7 +70,7 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: Bou
     # Made beforehand, and without objects of their own: these would be counted.
     levels, before, rates = (array("d", bytes(8 * len(_NOISE))) for _ in range(3))
     took = array("d", [0.0])
-    is_clear = False
+    is_clear = leaves_children = False
     unsettled = 0
     batches = enumerate(_BATCHES)
     _read(levels, 0, collects=collects)  # what reading makes for the first time stays
@@ -82,6 +83,7 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: Bou
         is_enough = number >= _MOST_DEAR or (number >= _CLEAR and is_clear)
         if (
             (is_enough and not is_cheap)
+            or leaves_children
             or (number == _LAST and is_clear)
             or time.perf_counter() + n_runs * took[0] > end
         ):
@@ -101,6 +103,7 @@ def _grows(run: Callable[[], object], *, collects: bool, end: float, caches: Bou
         if not rises:
             return False
         is_clear = any(_rises_clearly(count, levels, before, done, rates) for count in _NOISE)
+        leaves_children = number + 1 >= _CLEAR and _rises_clearly(_CHILDREN, levels, before, done, rates)
         for count in _NOISE:
             rates[count] = (levels[count] - before[count]) / done
         if caches is not None and number in {_CLEAR - 1, _CLEAR}:
@@ -148,3 +151,4 @@ def _read(levels: array[float], frozen: int, *, collects: bool) -> None:
     levels[_BLOCKS] = python_blocks()
     levels[_NATIVE] = native_heap_bytes() or 0
     levels[_DESCRIPTORS] = count_descriptors()
+    levels[_CHILDREN] = count_children()

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import leaklab
 from leaklab.errors import ReportError
+from leaklab.measure.process_counts import Children
 from leaklab.model import Status
 from leaklab.model.paths import RootPath, Step
 from leaklab.testing import assert_no_leak
@@ -106,6 +107,10 @@ def test_hosts_of_code_get_each_leak_once_in_their_own_formats():
     assert code_quality([]) == sarif([])["runs"][0]["results"] == []
 
 
+def start_child() -> int:
+    return os.posix_spawn("/bin/true", ["true"], {})
+
+
 class Kept:
     def __init__(self):
         self.rows, self.table, self.names = [], {}, set()
@@ -133,6 +138,9 @@ class Kept:
 
     def descriptors(self):
         self.rows.append(os.dup(0))
+
+    def child_that_is_waited_for(self):
+        os.waitpid(start_child(), 0)
 
     def native_memory(self):
         malloc = ctypes.CDLL(None).malloc
@@ -174,7 +182,22 @@ def test_what_runs_leave_is_seen(name):
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("name", ["nothing", "rings", "much_for_a_while", "text_files", "the_last_row_only"])
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell children")
+def test_children_that_are_left_are_seen_before_they_fill_the_machine():
+    before = Children().numbers()
+    try:
+        assert leaves_something(start_child)
+        left = set(Children().numbers()) - set(before)
+        assert 0 < len(left) < 50
+    finally:
+        for number in set(Children().numbers()) - set(before):
+            os.waitpid(number, 0)
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize(
+    "name", ["nothing", "rings", "much_for_a_while", "text_files", "the_last_row_only", "child_that_is_waited_for"]
+)
 def test_what_is_gone_after_the_run_is_not_and_a_slow_test_is_run_four_times_for_that(name):
     run, times = getattr(Kept(), name), []
 
