@@ -31,6 +31,10 @@ _OBJECTS, _BYTES, _CHARACTERS, _NODES = "objects", "bytes", "characters", "graph
 _LONGEST_EXPRESSION = 1_000  # characters: longer ones are not parsed
 _NAME_LIMIT = 40
 _OFTEN, _MANY_STEPS = 0.5, 1_000
+_THREAD = "thread "
+"""A path that begins at what the functions of a running thread have begins at this, and its name."""
+_FEW_THREADS = 2
+"""Of a single one it is not known whether the runs have started it."""
 
 
 def growth_sentence(leak: Leak, turn: str = "run") -> str:
@@ -45,6 +49,9 @@ def growth_sentence(leak: Leak, turn: str = "run") -> str:
     if turn == "step" and leak.count_per_run < _OFTEN:  # a run of so many steps is rarely one of its periods
         period, when = _MANY_STEPS, f"every {_MANY_STEPS:,} steps"
     amount = growth_words(leak, period)
+    if n_threads := _threads_per_turn(leak):
+        threads = growth_words(replace(leak, unit="threads", count_per_run=n_threads), period)
+        return f"{when} leaves {threads} running, such as {leak.path.root.removeprefix(_THREAD)}"
     if leak.n_places > 1:
         return f"{leak.n_places:,} places like {quoted(leak.holder)} grow by {amount} {when}"
     if is_expression(leak.holder):
@@ -56,6 +63,19 @@ def growth_sentence(leak: Leak, turn: str = "run") -> str:
     if leak.unit == _OBJECTS and leak.count_per_run > 0:
         return f"{when} leaves {amount} behind{held}"
     return f"{leak.what} grows by {amount} {when}{held}"
+
+
+def _threads_per_turn(leak: Leak) -> float:
+    """Return how many threads that do not end each run starts; 0 where a few that serve all runs keep more and more."""
+    if leak.unit != _OBJECTS or not leak.path.root.startswith(_THREAD):
+        return 0.0
+    if leak.what == "threading.Thread":
+        return leak.count_per_run
+    if not leak.kept or leak.n_places < max(sum(map(bool, leak.kept)), _FEW_THREADS):
+        return 0.0
+    # What a thread makes counts for a run too early or too late, as the thread comes to it: threads are counted.
+    rate = leak.n_places / len(leak.kept)
+    return round(rate) if rate > _OFTEN else 1 / round(1 / rate)
 
 
 def log_sentence(log: Leak) -> str:

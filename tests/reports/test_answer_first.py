@@ -12,6 +12,7 @@ import samples
 
 from leaklab.model.check import KeptCheck, NotebookChecks
 from leaklab.model.cure import Cure, CureOutcome
+from leaklab.model.paths import RootPath
 from leaklab.model.sentences import growth_sentence
 from leaklab.render.advice import advice_of, patch_text, proof_words
 from leaklab.render.base import coloured, on_terminal
@@ -147,6 +148,41 @@ def test_a_redacted_report_has_no_whole_cell():
 )  # fmt: skip
 def test_counts_are_told_on_the_right_type(changes, sentence):
     assert growth_sentence(replace(samples.history_leak(), **changes)).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "every run leaves 1 thread (16.0 KiB) running, such as 'Thread-12 (wait)'"),
+        (
+            {"what": "torch.Tensor", "count_per_run": 3.0, "kept": (3, 0, 3, 3, 6, 3, 3, 0, 3, 3, 6, 0)},
+            "every run leaves 1 thread (16.0 KiB) running",
+        ),
+        ({"count_per_run": 2.0, "kept": (2,) * 12, "n_places": 24}, "every run leaves 2 threads (16.0 KiB) running"),
+        (
+            {"what": "demo.Worker", "count_per_run": 1 / 3, "kept": (1, 0, 0) * 4, "n_places": 4},
+            "every 3rd run leaves 1 thread (48.0 KiB) running",
+        ),
+        ({"n_places": 1}, "every run leaves 1 thread (16.0 KiB) running"),
+        ({"what": "demo.Batch", "n_places": 4}, "4 places like a frame in thread 'Thread-12 (wait)' grow by 1 Batch"),
+        (
+            {"what": "demo.Batch", "n_places": 1},
+            "every run leaves 1 Batch object (16.0 KiB) behind, held by a frame in thread 'Thread-12 (wait)'",
+        ),
+    ],
+    ids=["one", "with tensors", "two", "every third run", "under one name", "four serve all runs", "one serves all"],
+)
+def test_threads_that_stay_are_told_as_threads_and_what_a_few_of_them_pile_up_is_not(changes, sentence):
+    of_threads = {
+        "path": RootPath("thread 'Thread-12 (wait)'", ()),
+        "holder": "a frame in thread 'Thread-12 (wait)'",
+        "what": "threading.Thread",
+        "bytes_per_run": 16.0 * 1024,
+        "count_per_run": 1.0,
+        "kept": (1,) * 11 + (0,),
+        "n_places": 11,
+    }
+    assert growth_sentence(replace(samples.history_leak(), **{**of_threads, **changes})).startswith(sentence)
 
 
 class Terminal:
