@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -236,8 +236,24 @@ def _library_folders() -> tuple[str, ...]:
 _FOLDERS = _library_folders()
 
 
+_users_files: set[str] = set()
+
+
+@contextmanager
+def as_the_users(filename: str) -> Iterator[None]:
+    """Count *filename* as the user's inside, wherever it lies: some packages are installed with their tests."""
+    before = set(_users_files)
+    _users_files.add(filename)
+    try:
+        yield
+    finally:
+        _users_files.intersection_update(before)
+
+
 def origin_of(filename: str) -> Origin:
     """Return whose code *filename* is; a cell, a prompt or a string executed is the user's."""
+    if filename in _users_files:
+        return Origin.USER
     if filename.startswith(PACKAGE_FOLDER + os.sep):
         return Origin.LEAKLAB
     if filename.startswith("<frozen ") or filename.endswith(" internals>"):

@@ -13,9 +13,11 @@ from leaklab.errors import CheckRunningError
 from leaklab.explain.leaks.groups import is_told_apart
 from leaklab.heap.paths import fingerprint
 from leaklab.model import Leak, Outcome, Settings
+from leaklab.model.paths import path_of_script
 from leaklab.model.sentences import growth_sentence, site_words
 from leaklab.render.advice import patch_text
 from leaklab.reports.check import LeakReport
+from leaklab.runtime.ours import as_the_users
 from leaklab.testing.baseline import KnownLeak
 from leaklab.testing.code_hosts import PlacedLeak
 from leaklab.testing.outcome import CheckedTest, not_checked
@@ -53,9 +55,10 @@ def whole_check(
     turns.run()  # the wider fixtures are there then
     check = partial(leakcheck, turns.run, namespace=turns.variables(plugins), settings=settings)
     try:
-        report = check(known=(*told, *baseline))
-        if _worse(_by_fingerprint(report.leaks), baseline):  # how it has become so is a question of its own
-            report, told = check(), {}
+        with as_the_users(turns.file):
+            report = check(known=(*told, *baseline))
+            if _worse(_by_fingerprint(report.leaks), baseline):  # how it has become so is a question of its own
+                report, told = check(), {}
     except CheckRunningError as error:
         return not_checked(str(error))
     return judge_report(report, baseline, known, plugins, told)
@@ -77,6 +80,7 @@ def judge_report(
         plugins: Packages of pytest's plug-ins: what they keep for themselves of each test does not count.
         told: The leaks that have been explained before, by their fingerprints, and the test that each was of.
     """
+    report = _in_words_of_a_script(report)
     leaks = report.leaks if report.leaked else ()
     of_plugins = [leak for leak in leaks if kept_by_plugin(leak, plugins)]
     own = [leak for leak in leaks if leak not in of_plugins]
@@ -102,6 +106,16 @@ def judge_report(
         properties=_properties(report),
         is_of_plugins=bool(leaks) and not own,
     )
+
+
+def _in_words_of_a_script(report: LeakReport) -> LeakReport:
+    """Return *report* without a notebook: the variables that it looks at first are those of a module, or fixtures."""
+    record = report.record
+    leaks, bounded = (
+        tuple(replace(leak, path=path_of_script(leak.path)) for leak in found)
+        for found in (record.leaks, record.bounded)
+    )
+    return LeakReport(replace(record, leaks=leaks, bounded=bounded))
 
 
 def _by_fingerprint(leaks: Sequence[Leak]) -> dict[str, tuple[str, float, float]]:

@@ -28,6 +28,7 @@ class Leakcheck:
         min_bytes: From how many bytes per run a leak counts where the test does not say.
         baseline: Leaks that do not count unless they are much worse, by their fingerprints.
         accepts: Whether no leak fails the test, because the baseline is being written.
+        file: The path of the test's module.
         off: Whether checks are switched off: a test that asks for one is skipped.
         note: Called with what each check told.
     """
@@ -37,6 +38,7 @@ class Leakcheck:
     min_bytes: int
     baseline: Mapping[str, KnownLeak]
     accepts: bool
+    file: str
     off: bool
     note: Callable[[CheckedTest], None]
 
@@ -71,14 +73,16 @@ class Leakcheck:
         if self.off:
             pytest.skip("checks are switched off: --leakcheck=none")
         from leaklab.check.api import leakcheck  # noqa: PLC0415 - a suite without checks pays for none of it
+        from leaklab.runtime.ours import as_the_users  # noqa: PLC0415
         from leaklab.testing.baseline import KnownLeak  # noqa: PLC0415
         from leaklab.testing.checking import judge_report  # noqa: PLC0415
 
         limit = self.seconds if seconds is None else seconds
         least = self.min_bytes if min_bytes is None else min_bytes
-        report = leakcheck(
-            function, runs=self.runs if runs is None else runs, warmup=warmup, seconds=limit, min_bytes=least
-        )
+        with as_the_users(self.file):
+            report = leakcheck(
+                function, runs=self.runs if runs is None else runs, warmup=warmup, seconds=limit, min_bytes=least
+            )
         checked = judge_report(report, {**self.baseline, **{print_: KnownLeak("") for print_ in known}})
         self.note(checked)
         if checked.fails and not self.accepts:

@@ -161,8 +161,8 @@ class LeakcheckPlugin:
             item.user_properties += checked.properties
 
         limits = {"runs": None, "seconds": _SECONDS, **self._options}
-        off = self._mode == "none"
-        return Leakcheck(**limits, baseline=self._known_of(item.nodeid), accepts=self._updates, off=off, note=note)
+        off, baseline, file = self._mode == "none", self._known_of(item.nodeid), str(item.path)
+        return Leakcheck(**limits, baseline=baseline, accepts=self._updates, file=file, off=off, note=note)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Refuse a marker that allows no check, before any test runs."""

@@ -56,12 +56,14 @@ class Turns:
         nextitem: What pytest runs next; None after the last test.
 
     Attributes:
+        file: The path of the test's module.
         caches: Those that are emptied after each turn; None for none.
     """
 
     def __init__(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         self.caches: BoundedCaches | None = None
         self._item: Any = item
+        self.file = str(item.path)
         self._nextitem = nextitem
         doctest = getattr(item, "dtest", None)
         self._doctest_globals: dict[str, Any] = {} if doctest is None else dict(doctest.globs)

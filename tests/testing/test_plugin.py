@@ -298,6 +298,33 @@ def line_above(number: int) -> str:
     return WITHOUT_HOLDER.splitlines()[number - 2].removeprefix("def ").removesuffix("():")
 
 
+OF_INSTALLED = """
+TABLE = {}
+
+
+class Entry:
+    def __init__(self):
+        TABLE[len(TABLE)] = self
+
+
+def test_entry():
+    Entry()
+"""
+
+
+@pytest.mark.untraced
+def test_a_test_of_an_installed_package_is_the_users_code_and_its_variables_are_no_notebooks(tmp_path):
+    package = tmp_path / "site-packages" / "installed"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("", "utf-8")
+    (package / "test_entries.py").write_text(OF_INSTALLED, "utf-8")
+    paths = f"{ROOT}{os.pathsep}{package.parent}"
+    done = run(tmp_path, "-vv", "--leakcheck", "--pyargs", "installed.test_entries", PYTHONPATH=paths)
+    assert "test_entries.py:7 in Entry.__init__: TABLE[len(TABLE)] = self  <- keeps it" in done.stdout, done.stdout
+    assert "from: module variable" in done.stdout
+    assert "no line of your code was found" not in done.stdout
+
+
 def test_a_suite_without_checks_pays_for_neither_torch_nor_leaklab():
     heavy = "('torch', 'leaklab', 'numpy')"
     code = f"import sys, leaklab.testing.plugin; print(sorted(n for n in sys.modules if n.startswith({heavy})))"
