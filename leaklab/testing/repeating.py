@@ -25,6 +25,7 @@ from leaklab.testing.bounded_caches import BoundedCaches
 from leaklab.testing.reports import hooks_replaced
 
 _OF_FIXTURES = ("_arg2node2fixturedefs", "_arg2nodeid2fixturedefs", "_arg2fixturedefs")  # the last before pytest 9
+_LONGEST_REASON = 120
 _OF_HYPOTHESIS = "_hypothesis_internal_use_settings"
 """The attribute of a function that Hypothesis runs where its settings are."""
 
@@ -292,7 +293,15 @@ def _how_it_ended(report: pytest.TestReport) -> str:
     words = "the test fails" if report.when == "call" else f"its {report.when} fails"
     crash = getattr(report.longrepr, "reprcrash", None)  # a doctest has none
     said = crash.message.strip().splitlines() if crash is not None else ()
-    return f"{words}: {said[0][:120]}" if said else words
+    return f"{words}: {_cut(said[0])}" if said else words
+
+
+def _cut(reason: str) -> str:
+    """Return *reason*, a long one up to the end of a word; of a word that is as long by itself, its beginning."""
+    if len(reason) <= _LONGEST_REASON:
+        return reason
+    start, _, word = reason[: _LONGEST_REASON + 1].rpartition(" ")
+    return f"{start if len(word) < len(start) else reason[:_LONGEST_REASON]} ..."
 
 
 def _go_on(session: Any, stops: tuple[bool | str, bool | str]) -> None:

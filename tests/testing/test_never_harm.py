@@ -289,6 +289,33 @@ def test_where_no_copy_is_possible_the_outcome_is_that_of_the_first_run(tmp_path
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
 
 
+LONG = """
+once = []
+
+
+def test_in_words():
+    if once:
+        raise ValueError("the executors differ: " + "a thousand words " * 9)
+    once.append(1)
+
+
+def test_in_one_word():
+    if len(once) > 1:
+        raise ValueError("x" * 200)
+    once.append(1)
+"""
+
+
+def test_a_long_reason_ends_with_a_whole_word_where_it_has_any(tmp_path):
+    (tmp_path / "test_long.py").write_text(LONG, "utf-8")
+    done = run(tmp_path, "-rA", "--leakcheck=all")
+    said = [line.partition("the test fails: ")[2] for line in done.stdout.splitlines() if line.startswith("not rep")]
+    assert said == [
+        "ValueError: the executors differ: " + "a thousand words " * 5 + "a ...",
+        "ValueError: " + "x" * 108 + " ...",
+    ]
+
+
 class Report:
     when = "call"
 
