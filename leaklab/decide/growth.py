@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, pairwise
 from statistics import median
 
@@ -233,7 +233,18 @@ def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_
         return Growth(
             Outcome.INCONCLUSIVE, rates[-1], f"grew in some of too few runs to see a regular pattern: {words}"
         )
-    return _judge_pace(rates, words)
+    growth = _judge_pace(rates, words)
+    is_rare = not floor_per_run and levels[-1] - levels[-2] < _FEW_MORE and rates[-1] != rates[-2]
+    is_rare &= max(rates) <= _MOST_APART * min(rates)
+    # Of what comes now and then one phase has more than the next: all of them together tell how often.
+    return (
+        replace(growth, rate=(levels[-1] - levels[0]) / at_runs[-1])
+        if is_rare and growth.outcome is Outcome.LEAK
+        else growth
+    )
+
+
+_FEW_MORE, _MOST_APART = 10, 3.0
 
 
 def _move(rate: float, floor_per_run: float) -> int:
@@ -266,11 +277,21 @@ def _judge_pause(
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew in the last phase, not in the one before: {words}")
     grew = [at_runs[i + 1] for i, move in enumerate(moves) if move == 1]
     longest = max(after - before for before, after in pairwise((0, *grew)))  # of the phases that ended with growth
-    is_short = at_runs[-1] - grew[-1] < longest
-    if at_runs[-1] < _FEW_RUNS or (at_runs[-1] < SURE_RUNS and is_short):
+    pause = at_runs[-1] - grew[-1]
+    has_gone_on = len(grew) > 1 and not floor_per_run  # what came once, and bytes, have no pace
+    expected = pause * (levels[-1] - levels[0]) / grew[-1] if has_gone_on else math.inf
+    if expected < 1 and len(levels) > 3:  # noqa: PLR2004 - of which three are left: that nothing came says nothing
+        return judge_checkpoints(levels[:-1], at_runs[:-1])
+    is_short = (at_runs[-1] < SURE_RUNS and pause < longest) or expected < _EXPECTED
+    if at_runs[-1] < _FEW_RUNS or is_short:
         rate = (levels[-1] - levels[0]) / at_runs[-1]
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew, then paused, in too few runs to say that it stopped: {words}")
     return Growth(Outcome.BOUNDED, 0.0, f"grew, then stopped: {words}")
+
+
+_EXPECTED = 3.0
+"""So much would have been added at the pace of before in a pause that is to say that growth has stopped: what comes at
+random with that pace stays away for as long in one case of twenty."""
 
 
 def _judge_pace(rates: Sequence[float], words: str) -> Growth:

@@ -107,6 +107,10 @@ TABLE = {
     "once, and as long ago as it took to come": ([4, 4, 5, 5], (0, 4, 8, 12), OPEN, 1 / 12),
     "once, at first": ([4, 5, 5, 5], (0, 4, 8, 12), BOUNDED, 0),
     "once, in many runs": ([4, 4, 5, 5], (0, 8, 16, 24), BOUNDED, 0),
+    "every fifth run, and one run more": ([68, 69, 71, 72, 76, 82, 82], (0, 8, 15, 24, 40, 71, 72), LEAK, 14 / 71),
+    "one in three, at random": ([0, 2, 4, 8, 11], (0, 8, 15, 24, 33), LEAK, 1 / 3),
+    "now and then, and a pause as long as many": ([0, 3, 5, 5], (0, 12, 24, 32), OPEN, 5 / 32),
+    "now and then, and a pause that is too long": ([0, 3, 5, 5], (0, 12, 24, 42), BOUNDED, 0),
     "steady, then flat": ([0, 8, 16, 24, 34, 34], LONG, BOUNDED, 0),
 }
 
