@@ -123,6 +123,17 @@ class Judgement:
         """The measured runs after which slots were looked at."""
         return self.at_runs if self.runs_with_slots is None else self.runs_with_slots
 
+    @property
+    def lengths(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """How long what got longer was, by its address: pairs of a run and the length after it."""
+        # Slots are looked at more rarely: what is a container as well has the lengths of that.
+        slots = ((grown.what.target, grown.series, self.slot_runs) for grown in self.slots)
+        grown = (*slots, *((grown.what, grown.series, self.at_runs) for grown in self.containers))
+        return {
+            address: tuple((run, length) for run, length in zip(runs, series, strict=True) if length >= 0)
+            for address, series, runs in grown
+        }
+
     def all_growths(self) -> list[Growth]:
         """Return every judgement, of whatever was counted."""
         counted: Sequence[Grown[Any]] = (*self.kinds.values(), *self.containers, *self.slots, *self.counts)

@@ -137,7 +137,8 @@ def check_steps(
         explained = apart_from_small(explained, settings.min_bytes)
         check = record_of(session, explained)
         if in_loop is not None:
-            in_loop.note(explained.addresses, explained.native_bytes)
+            lengths = session.judgement.lengths if session.judgement is not None else {}
+            in_loop.note(explained.addresses, explained.native_bytes, lengths)
         if not session.failure:
             session.tell(LINES, explained.leaks, check)
         # From here on nothing is measured: what tracing does to the figures is in no record.
@@ -287,7 +288,7 @@ def _look_early(session: CheckSession, phases: int) -> None:
         if session.branches is not None:
             session.branches.watch_too(session.explained.owners)
         if session.loop is not None:  # of a loop nothing is told that is in doubt
-            session.loop.note(session.explained.addresses, session.explained.native_bytes)
+            session.loop.note(session.explained.addresses, session.explained.native_bytes, judgement.lengths)
             session.tell(RUNS, session.explained.leaks)
         else:
             session.tell(RUNS, (*session.explained.leaks, *session.explained.suspects))

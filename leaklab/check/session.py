@@ -6,7 +6,7 @@ import ast
 import functools
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,8 +119,13 @@ class LoopRuns(Protocol):
     def has_ended(self) -> bool:
         """Whether the loop has ended: that there are no more runs is nobody's failure."""
 
-    def note(self, places: Iterable[KnownPlace], native_bytes: float) -> None:
-        """Hear of the places that grow, and what malloc hands out for them in a run."""
+    def note(
+        self,
+        places: Iterable[KnownPlace],
+        native_bytes: float,
+        lengths: Mapping[int, Sequence[tuple[int, int]]],
+    ) -> None:
+        """Hear of the places that grow, of what malloc hands out for them in a run, and of lengths of containers."""
 
     @property
     def has_collected(self) -> bool:

@@ -221,8 +221,9 @@ def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_
     words = " -> ".join(f"{level:,.10g}" for level in levels) + f" after {', '.join(map(str, at_runs))} runs"
     if 1 not in moves:
         return Growth(Outcome.CLEAN, 0.0, f"did not grow in {at_runs[-1]} runs")
+    phases = [after - before for before, after in pairwise(at_runs)]
     if -1 in moves:
-        return _judge_with_release(rates, moves, words)
+        return _judge_with_release(rates, phases, moves, words)
     if moves[-1] == 0:
         return _judge_pause(levels, at_runs, moves, words, floor_per_run)
     if len(rates) == 1:
@@ -233,7 +234,7 @@ def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_
         return Growth(
             Outcome.INCONCLUSIVE, rates[-1], f"grew in some of too few runs to see a regular pattern: {words}"
         )
-    growth = _judge_pace(rates, words)
+    growth = _judge_pace(rates, phases, words)
     is_rare = not floor_per_run and levels[-1] - levels[-2] < _FEW_MORE and rates[-1] != rates[-2]
     is_rare &= max(rates) <= _MOST_APART * min(rates)
     # Of what comes now and then one phase has more than the next: all of them together tell how often.
@@ -252,12 +253,12 @@ def _move(rate: float, floor_per_run: float) -> int:
     return (rate > 0 and rate >= floor_per_run) - (rate < 0 and -rate >= floor_per_run)
 
 
-def _judge_with_release(rates: Sequence[float], moves: Sequence[int], words: str) -> Growth:
+def _judge_with_release(rates: Sequence[float], phases: Sequence[float], moves: Sequence[int], words: str) -> Growth:
     """Judge levels that fell somewhere: only steady growth in three phases since is more than one tooth of a saw."""
     since = len(moves) - 1 - moves[::-1].index(-1) + 1
     if moves[since:] and all(move == 1 for move in moves[since:]):
         if len(moves) - since >= MIN_STEPS:
-            return _judge_pace(rates[since:], words)
+            return _judge_pace(rates[since:], phases[since:], words)
         if since == 1 and len(moves) > 2:  # noqa: PLR2004
             return Growth(Outcome.INCONCLUSIVE, rates[-1], f"shrank at first, then grew: {words}")
     return Growth(Outcome.BOUNDED, 0.0, f"grew and shrank again: {words}")
@@ -294,11 +295,17 @@ _EXPECTED = 3.0
 random with that pace stays away for as long in one case of twenty."""
 
 
-def _judge_pace(rates: Sequence[float], words: str) -> Growth:
-    """Judge growth in each of the last two phases by whether it keeps its pace."""
+def _judge_pace(rates: Sequence[float], phases: Sequence[float], words: str) -> Growth:
+    """Judge growth in each of the last two phases by whether it keeps its pace.
+
+    What slows in each phase fades, though by less than `STEADY_RATIO`: what fills by the square root of the runs keeps
+    0.7 of its pace from one phase to the next, where each is twice as long. The first phase does not count, which may
+    have a warm-up in it, unless each phase is longer than the one before: then a warm-up would be over in the second.
+    """
     last, before = rates[-1], rates[-2]
     is_settled = last >= SETTLED_RATIO * before
-    fades_throughout = len(rates) > 3 and not is_settled and before < SETTLED_RATIO * rates[-3]  # noqa: PLR2004
+    n_enough = MIN_STEPS if all(later > earlier for earlier, later in pairwise(phases)) else MIN_STEPS + 1
+    fades_throughout = len(rates) >= n_enough and not is_settled and before < SETTLED_RATIO * rates[-3]
     if last < STEADY_RATIO * before or fades_throughout:
         return Growth(Outcome.INCONCLUSIVE, last, f"grows, but more and more slowly: {words}")
     rate = min(last, before)

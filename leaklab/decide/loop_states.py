@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.decide.rising_level import Consequence, Free, consequence_of, goes_on_alike
+from leaklab.decide.length_readings import LengthReadings
+from leaklab.decide.rising_level import Consequence, Free, consequence_of
 from leaklab.decide.survivors import longest_pause
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
@@ -55,7 +56,7 @@ class LoopStates:
         self._is_checked = False
         self._lengths: dict[str, tuple[int, int]] = {}  # the step of the last look that showed it longer, its length
         self._longest: dict[str, int] = {}  # of what was emptied
-        self._readings: dict[str, list[tuple[int, int]]] = {}  # steps and lengths of what is no leak yet
+        self._readings = LengthReadings()
         self._pauses: dict[str, int] = {}  # the most steps between two times that something was left there
         self._native = frozenset[str](), 0.0  # what malloc hands out per step for these places, whatever their memory
 
@@ -93,7 +94,7 @@ class LoopStates:
         if not self.standing:
             return None
         is_open = any(
-            place.state is LoopState.GROWING and place.fingerprint not in self._readings for place in self.standing
+            place.state is LoopState.GROWING and place.fingerprint not in self._lengths for place in self.standing
         )
         return (2 if is_open else _LATER) * done.last_step
 
@@ -109,6 +110,7 @@ class LoopStates:
         total_steps: int | None,
         free: Free,
         lengths: Mapping[str, int] | None = None,
+        seen: Mapping[str, Sequence[tuple[int, int]]] | None = None,
         *,
         is_cut: bool = False,
     ) -> list[StateChange]:
@@ -119,6 +121,7 @@ class LoopStates:
             total_steps: Steps of the whole loop; None if not given.
             free: What is free now.
             lengths: How long the containers of its leaks are now, by fingerprint, where that is known.
+            seen: How long the containers of its places were after some of its runs, in pairs of both.
             is_cut: Whether the end of the loop ended it: what it does not find may have gone with the loop, or was
                 waiting for its next time.
         """
@@ -140,6 +143,7 @@ class LoopStates:
             and done.last_step - done.first_step >= self._overdue(place.fingerprint)
         ]
         self._pauses |= {leak.fingerprint: longest_pause(leak.kept) * done.steps_per_run for leak in check.leaks}
+        self._readings.note_check(done, seen or {})
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         places = [
             self._with(leak, (done.first_step, done.last_step))
@@ -215,7 +219,7 @@ class LoopStates:
     def _note_lengths(self, step: int, lengths: Mapping[str, int]) -> None:
         for fingerprint, length in lengths.items():
             self._lengths[fingerprint] = step, length
-            self._readings.setdefault(fingerprint, []).append((step, length))
+            self._readings.note(fingerprint, [(step, length)])
             # What was emptied before is filled again: news only when it gets longer than it ever was.
             if length > _LONGER * self._longest.get(fingerprint, 0):
                 self._longest.pop(fingerprint, None)
@@ -247,25 +251,22 @@ class LoopStates:
                 place.fingerprint
             ):
                 self._longest[place.fingerprint] = longest
-                self._readings.pop(place.fingerprint, None)
+                self._readings.forget(place.fingerprint)
                 changes += self._put(self._stopped(place, step), step, total_steps, free, None)
         return changes
 
     def _keeps_pace(self, place: GrowingPlace, step: int, length: int) -> bool:
         """Return whether the container of *place* got longer as fast lately as before; *length* is its latest."""
-        readings = self._readings.get(place.fingerprint)
-        if place.state is not LoopState.GROWING or readings is None:
+        if place.state is not LoopState.GROWING:
             return False
-        readings.append((step, length))
-        return step >= _decisive_step(place) and goes_on_alike(readings)
+        self._readings.note(place.fingerprint, [(step, length)])
+        return step >= _decisive_step(place) and self._readings.goes_on(place.fingerprint)
 
     def next_reading(self, step: int) -> int | None:
         """Return the step after *step* at which a length is to tell of a place what it is; None where none can."""
-        open_places = (place for place in self.standing if place.state is LoopState.GROWING)
-        known = [
-            (readings[0][0], _decisive_step(p)) for p in open_places if (readings := self._readings.get(p.fingerprint))
-        ]
-        return min((at for first, last in known for at in ((first + last) // 2, last) if at > step), default=None)
+        known = (place for place in self.standing if place.fingerprint in self._lengths)
+        spans = [(place.seen_at, _decisive_step(place)) for place in known if place.state is LoopState.GROWING]
+        return min((at for first, last in spans for at in ((first + last) // 2, last) if at > step), default=None)
 
     def take_standstill(
         self, step: int, seen_at: int, levels: Mapping[str, Sequence[Series]], total_steps: int | None, free: Free
@@ -302,14 +303,14 @@ class LoopStates:
         first_step, last_step = steps
         known = self._places.get(leak.fingerprint)
         memory = ACCELERATOR if is_on_accelerator(leak) else HOST
-        state, since, seen = LoopState.GROWING, first_step, last_step
+        state, since, seen, is_again = LoopState.GROWING, first_step, last_step, False
         if known is not None and known.stands:
             since, seen, state = known.since_step, known.seen_at, known.state
-            if first_step >= 2 * known.seen_at and leak.cause != _NATIVE:
-                state = LoopState.LEAK
+            is_again = first_step >= 2 * known.seen_at
         elif known is not None:
             since = max(known.since_step, first_step)
-        if is_proven and last_step >= _SPAN * first_step and leak.cause != _NATIVE:
+        is_proven &= last_step >= _SPAN * first_step
+        if (is_again or is_proven) and leak.cause != _NATIVE and not self._readings.slows(leak.fingerprint):
             state = LoopState.LEAK
         if leak.unit == _NODES:  # an autograd graph has no limit
             state = LoopState.LEAK
@@ -353,7 +354,7 @@ class LoopStates:
             for place in (stopped or list(self._places.values()))[:1]:
                 del self._places[place.fingerprint]
                 self._lengths.pop(place.fingerprint, None)
-                self._readings.pop(place.fingerprint, None)
+                self._readings.forget(place.fingerprint)
                 self._pauses.pop(place.fingerprint, None)
 
     def _rate_in(self, memory: str) -> float:

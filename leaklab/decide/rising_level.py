@@ -180,17 +180,6 @@ def _has_stopped(at: Column, floor: Column, noise: float) -> bool:
     return bool(silence > OVERDUE * waits.max(initial=0.0))
 
 
-def goes_on_alike(readings: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a length, read after ascending steps, got longer in the later half of them as in the earlier."""
-    steps, lengths = np.array(readings, np.float64).T
-    middle = int(np.abs(steps - (steps[0] + steps[-1]) / 2).argmin())
-    if not 0 < middle < len(steps) - 1:
-        return False
-    early = (lengths[middle] - lengths[0]) / (steps[middle] - steps[0])
-    late = (lengths[-1] - lengths[middle]) / (steps[-1] - steps[middle])
-    return bool(late >= SLOWEST * early > 0)
-
-
 PERIOD_SAMPLES = 16
 MIN_HITS = 4
 """A period was seen so many times at least."""

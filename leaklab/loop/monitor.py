@@ -383,13 +383,13 @@ class Monitor:
         stretch, self._stretch = self._stretch, None
         if stretch is None:
             return []
-        lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
+        lengths, seen, self._n_tensors = self._watch.lengths.read(), self._watch.lengths.seen, count_tensors()
         check = not_clean(check, self._states.emptied(lengths)) if is_cut else check
         done = StretchCheck(stretch.first_step, self._step, stretch.steps_per_run, check)
         self._checks.append(done)
         del self._checks[1 : 1 - _MOST_CHECKS]  # the first and the newest stay
         self._n_checks += 1
-        changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, is_cut=is_cut)
+        changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, seen, is_cut=is_cut)
         self._states.note_native(stretch.native_bytes_per_step)
         self._schedule.end_check(self._step, self._own.seconds, self._states.next_look(done))
         return changes

@@ -80,9 +80,14 @@ class DoublingRuns:
         """Room for so many is needed."""
         return self._n_first * (2**_MOST_PHASES - 1) or _MOST_RUNS
 
-    def note(self, places: Iterable[KnownPlace], native_bytes: float) -> None:
+    def note(
+        self,
+        places: Iterable[KnownPlace],
+        native_bytes: float,
+        lengths: Mapping[int, Sequence[tuple[int, int]]],
+    ) -> None:
         """Hear of the places that grow."""
-        self._lengths.note(places)
+        self._lengths.note(places, lengths)
         self.native_bytes = native_bytes
 
     def gone(self, fingerprints: set[str]) -> set[str]:

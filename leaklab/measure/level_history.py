@@ -6,8 +6,9 @@ The lengths of containers that a check found to grow are read on, long after it;
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -170,17 +171,28 @@ class KnownPlace(Protocol):
 
 
 class HolderLengths:
-    """Knows growing containers by their addresses and types, until they die."""
+    """Knows growing containers by their addresses and types, until they die.
+
+    Attributes:
+        seen: How long those of the last check were after some of its runs, in pairs of both, by fingerprint.
+    """
 
     def __init__(self) -> None:
+        self.seen: dict[str, Sequence[tuple[int, int]]] = {}
         self._chains: dict[str, tuple[int, ...]] = {}
         self._kinds: dict[str, tuple[int, int]] = {}
         self._lasting: set[str] = set()
 
-    def note(self, places: Iterable[KnownPlace]) -> None:
-        """Remember *places* that were found to grow."""
+    def note(
+        self, places: Iterable[KnownPlace], lengths: Mapping[int, Sequence[tuple[int, int]]] = MappingProxyType({})
+    ) -> None:
+        """Remember *places* that were found to grow, and what the *lengths* of containers were, by address."""
+        self.seen = {}
         for place in places:
-            self._chains[place.fingerprint] = (place.chain if place.grows else place.chain[:-1])[-_N_LINKS:]
+            chain = place.chain if place.grows else place.chain[:-1]
+            self._chains[place.fingerprint] = chain[-_N_LINKS:]
+            if chain and chain[-1] in lengths:
+                self.seen[place.fingerprint] = lengths[chain[-1]]
             self._kinds.pop(place.fingerprint, None)
             self._lasting.discard(place.fingerprint)
 

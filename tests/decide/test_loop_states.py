@@ -290,3 +290,45 @@ def test_a_container_that_gets_longer_as_before_until_eight_times_the_steps_need
     assert states.take_lengths(1_200, {"of history": 1_200}, None, FREE) == []
     states.take_lengths(1_600, {"of history": length}, None, FREE)
     assert (states.state is LoopState.LEAK) is is_leak
+
+
+def root_of(step):
+    return round(40 * step**0.5)
+
+
+def pace_of(step):
+    return 2 * step
+
+
+SEEN = (0, 200), (10, 430), (26, 798)  # runs of a check from step 200 on, in steps: about twice, about four times
+
+
+@pytest.mark.parametrize(("length_at", "is_leak"), [(pace_of, True), (root_of, False)])
+def test_a_container_that_gets_longer_more_and_more_slowly_is_no_leak_however_far_it_is_followed(length_at, is_leak):
+    states, seen = LoopStates(), {"of history": [(run, length_at(step)) for run, step in SEEN]}
+    states.take_check(stretch(200, 800, leak()), None, FREE, {"of history": length_at(800)}, seen)
+    for step in (1_200, 1_600, 3_200, 6_400):
+        states.take_lengths(step, {"of history": length_at(step)}, None, FREE)
+    assert (states.state is LoopState.LEAK) is is_leak
+    states.take_check(stretch(7_000, 7_600, leak()), None, FREE, {"of history": length_at(7_600)})
+    assert (states.state is LoopState.LEAK) is is_leak, "found again at twice the steps"
+
+
+@pytest.mark.parametrize(("length_at", "is_leak"), [(pace_of, True), (root_of, False)])
+def test_what_a_check_could_not_decide_is_known_to_the_next_one(length_at, is_leak):
+    states, seen = LoopStates(), {"of history": [(run, length_at(step)) for run, step in SEEN]}
+    first = stretch(200, 800, outcome=Outcome.INCONCLUSIVE)
+    noted = replace(first, check=replace(first.check, noted=(leak(),)))
+    assert states.take_check(noted, None, FREE, {}, seen) == []
+    for first_step in (2_400, 6_400):  # what is read over so few steps seems to keep its pace
+        last_step = first_step + 600
+        states.take_check(stretch(first_step, last_step, leak()), None, FREE, {"of history": length_at(last_step)})
+    assert (states.state is LoopState.LEAK) is is_leak
+
+
+def test_many_places_told_as_one_have_no_length():
+    states, several = LoopStates(), replace(leak(), n_places=3)
+    seen = {"of history": [(0, 10), (10, 20), (26, 24)]}  # of one of the three
+    states.take_check(stretch(200, 800, several), None, FREE, {}, seen)
+    states.take_check(stretch(1_700, 2_300, several), None, FREE, {}, seen)
+    assert states.state is LoopState.LEAK

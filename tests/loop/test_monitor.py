@@ -99,6 +99,16 @@ def test_a_buffer_that_fills_is_withdrawn():
     assert watch.status.state is LoopState.STEADY
 
 
+def test_a_cache_that_fills_more_and_more_slowly_is_never_certain():
+    cache = {}
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for step in range(1_000):
+            cache.setdefault(int(8 * step**0.5), torch.ones(16))
+            watch.step()
+    assert {change.state for change in watch.changes} == {LoopState.GROWING}, "told at four times the steps"
+    assert watch.status.state is LoopState.GROWING
+
+
 def test_nothing_of_a_step_is_alive_two_steps_later_also_while_it_is_checked_and_traced():
     kept, alive = [], []
 

@@ -194,6 +194,17 @@ def test_a_dict_of_plain_data_is_found_by_what_has_it():
     assert lengths.read() == {"seen": 2}
 
 
+def test_what_a_check_has_seen_of_a_container_is_that_of_its_place():
+    entry, things = [1], []
+    things.append(entry)
+    lengths, series = HolderLengths(), ((0, 1), (25, 4))
+    places = [At("grows", (id(things),), True), At("entry", (id(things), id(entry)), False), At("none", (), True)]
+    lengths.note(places, {id(things): series})
+    assert lengths.seen == {"grows": series, "entry": series}
+    lengths.note(places)
+    assert lengths.seen == {}, "of the last check only"
+
+
 def test_what_is_dead_is_gone_and_what_was_never_known_is_not():
     kept, dead = deque([[1]]), deque([[1]])
     lengths = HolderLengths()
