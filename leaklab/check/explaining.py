@@ -124,7 +124,7 @@ def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
     ):
         sizer, retained = GroupSizer(view), RetainedBytes(view)
         branches = None if session.branches is None else OpenBranches(session.branches)
-        explained = _explain(Survey(view, measurement, judgement, sizer, retained, branches))
+        explained = _explain(Survey(view, measurement, judgement, sizer, retained, branches, session.in_loop))
     freed = _verify_garbage(measurement, explained.leaks)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
 
@@ -189,6 +189,7 @@ def _said_by_code(survey: Survey, leaks: Sequence[Leak], findings: Sequence[Find
         "is_emptied": any(finding.code.is_emptied for finding in of_leaks),
         "is_new": all(finding.code.is_new for finding in of_leaks),
         "owners": frozenset(filter(None, map(survey.owner, unread))),
+        "names": {finding.leak.fingerprint: finding.code.names for finding in of_leaks if finding.code.names.address},
     }
 
 

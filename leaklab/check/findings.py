@@ -124,6 +124,7 @@ class Survey:
     sizer: GroupSizer
     retained: RetainedBytes
     branches: OpenBranches | None = None
+    in_loop: bool = False
 
     @property
     def n_runs(self) -> int:
@@ -164,11 +165,13 @@ class Survey:
     def reading(self, container: int, unlisted: object = None) -> CodeReading:
         """Return what the code says about the growth of the vertex *container*, where the code was watched.
 
-        *unlisted* is as for `Finding.judged_by_code`.
+        *unlisted* is as for `Finding.judged_by_code`. Of a loop that goes on, the code is watched when the heap is not
+        at hand any more: then it says nothing yet, but how it knows the container.
         """
-        if self.branches is None or container < 0:
+        if container < 0 or (self.branches is None and not self.in_loop):
             return CodeReading()
-        return self.branches.of(names_in_code(self.view, container, unlisted))
+        names = names_in_code(self.view, container, unlisted)
+        return CodeReading(names=names) if self.branches is None else self.branches.of(names)
 
 
 Places = tuple[tuple[str, int], ...]
@@ -222,6 +225,7 @@ class Explained:
         is_emptied: Whether of one of the leaks code that drops entries was seen to run.
         is_new: Whether each entry of the leaks is one more, under no key that may come again.
         owners: Files of the types and modules that keep leaks which no code that was watched was seen to fill.
+        names: In a loop that goes on, how the code knows the containers of the leaks, by the fingerprint of each.
     """
 
     leaks: tuple[Leak, ...] = ()
@@ -251,6 +255,7 @@ class Explained:
     is_emptied: bool = False
     is_new: bool = True
     owners: frozenset[str] = frozenset()
+    names: dict[str, Names] = field(default_factory=dict)
 
     def lies_in(self, containers: Collection[int]) -> bool:
         """Return whether everything that leaks was put into one of *containers*, by their addresses."""

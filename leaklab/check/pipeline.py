@@ -21,6 +21,7 @@ from leaklab.check.explaining import as_far_as_memory_goes, explain
 from leaklab.check.findings import Explained
 from leaklab.check.judging import judge
 from leaklab.check.line_search import MAX_TRACED_RUNS, find_lines, whose
+from leaklab.check.loop_code import read_loop_code
 from leaklab.check.native_caches import discount_caches
 from leaklab.check.ranking import apart_from_small
 from leaklab.check.record import completed, record_of
@@ -77,7 +78,7 @@ _RUNS_OF_KEYS = 8
 _Step = Callable[[CheckSession, Explained], Generator[int | RunRequest, Ran, Explained]]
 """Makes further runs, if there is a reason to, and returns what was found with what these tell."""
 _MEASURING_STEPS: tuple[_Step, ...] = (discount_caches, find_replaced, name_unseen)
-_TRACING_STEPS: tuple[_Step, ...] = (find_lines, find_native_lines, find_statements)
+_TRACING_STEPS: tuple[_Step, ...] = (find_lines, find_native_lines, find_statements, read_loop_code)
 
 
 @one_at_a_time

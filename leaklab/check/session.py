@@ -6,7 +6,7 @@ import ast
 import functools
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +126,9 @@ class LoopRuns(Protocol):
         lengths: Mapping[int, Sequence[tuple[int, int]]],
     ) -> None:
         """Hear of the places that grow, of what malloc hands out for them in a run, and of lengths of containers."""
+
+    def note_endless(self, fingerprints: Collection[str]) -> None:
+        """Hear which leaks nothing in the code could end."""
 
     @property
     def has_collected(self) -> bool:

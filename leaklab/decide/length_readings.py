@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from leaklab.decide.growth import Growth, judge_checkpoints
-from leaklab.model import Outcome
-from leaklab.model.loop import StretchCheck
+from leaklab.model import Leak, Outcome
 
 _MOST_PLACES = 64
 _ENOUGH = 3
 _N_WINDOWS, _APART = 3, 1.75
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthWitness:
+    """What a check of a loop has seen of growing places besides their leaks.
+
+    Attributes:
+        lengths: How long their containers were, in pairs of a step and the length after it, by fingerprint.
+        endless: Places, by their fingerprints, of which nothing in the code could end the growth.
+    """
+
+    lengths: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    endless: frozenset[str] = frozenset()
+
+
+NOTHING_SEEN = GrowthWitness()
 
 
 class LengthReadings:
@@ -26,15 +42,13 @@ class LengthReadings:
         if len(self._readings) > _MOST_PLACES:
             self.forget(next(iter(self._readings)))
 
-    def note_check(self, done: StretchCheck, seen: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-        """Note how long containers were after some runs of a check, also of those that it could not decide.
+    def note_seen(self, leaks: Iterable[Leak], lengths: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        """Note how long the containers of *leaks* were.
 
-        Of several places that are told as one, *seen* has one of many containers, and nothing is noted.
+        Of several places that are told as one, *lengths* has one of many containers, and nothing is noted.
         """
-        told = {leak.fingerprint for leak in (*done.check.leaks, *done.check.noted) if leak.n_places == 1}
-        for fingerprint in sorted(told & seen.keys()):
-            at = ((done.first_step + run * done.steps_per_run, length) for run, length in seen[fingerprint])
-            self.note(fingerprint, at)
+        for fingerprint in {leak.fingerprint: 0 for leak in leaks if leak.n_places == 1}:
+            self.note(fingerprint, lengths.get(fingerprint, ()))
 
     def forget(self, fingerprint: str) -> None:
         """Forget a place."""
@@ -49,6 +63,26 @@ class LengthReadings:
         """Return whether a container got longer more and more slowly, as far as it was read."""
         readings = self._readings.get(fingerprint, [])
         return len(readings) >= _ENOUGH and _judge(readings).outcome is Outcome.INCONCLUSIVE
+
+    def is_exact(self, fingerprint: str) -> bool:
+        """Return whether a container got longer by as many entries in each step, to twice the steps and further."""
+        readings = self._readings.get(fingerprint, [])
+        return len(readings) >= _ENOUGH and readings[-1][0] >= 2 * readings[0][0] and _is_line(readings)
+
+    def began(self, fingerprint: str, step: int) -> int:
+        """Return the first step of the growth that was seen at *step*: an exact one had its first entry then."""
+        readings = self._readings.get(fingerprint, [])
+        if len(readings) < _ENOUGH or not _is_line(readings):
+            return step
+        (first, length), (last, longest) = readings[0], readings[-1]
+        before = round(first - length * (last - first) / (longest - length))
+        return max(before, 1) if before >= 0 else step  # else it had entries when the loop began
+
+
+def _is_line(readings: Sequence[tuple[int, int]]) -> bool:
+    (first, length), (last, longest) = readings[0], readings[-1]
+    on_line = ((at - first) * (longest - length) == (now - length) * (last - first) for at, now in readings)
+    return longest > length and all(on_line)
 
 
 def _judge(readings: Sequence[tuple[int, int]]) -> Growth:

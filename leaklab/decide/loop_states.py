@@ -2,34 +2,26 @@
 
 One look cannot tell a buffer that fills from a leak, whatever test is used: both grow until they do not. So a place
 that grows is first *growing*, and only when it still does so at twice the steps a *leak*, at eight times within the
-first check. It has *stopped*, and what was said of it is withdrawn, when a later check does not find it, its container
-gets no longer, and nothing came for twice its longest pause. The end of the loop withdraws nothing: what dies with the
-function that had the loop has grown until then.
+first check; sooner where it has gained as much in each step, and the code was read and has nothing that could end that.
+What gets longer more and more slowly is no leak, however often it is seen. It has *stopped*, and what was said of it is
+withdrawn, when a later check does not find it, its container gets no longer, and nothing came for twice its longest
+pause. The end of the loop withdraws nothing: what dies with the function that had the loop has grown until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from leaklab.decide.length_readings import LengthReadings
+from leaklab.decide.length_readings import NOTHING_SEEN, GrowthWitness, LengthReadings
 from leaklab.decide.rising_level import Consequence, Free, consequence_of
 from leaklab.decide.survivors import longest_pause
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
-from leaklab.model.loop import (
-    ACCELERATOR,
-    HOST,
-    LEVEL,
-    MEMORIES,
-    GrowingPlace,
-    LoopState,
-    StateChange,
-    StretchCheck,
-)
+from leaklab.model.loop import ACCELERATOR, HOST, LEVEL, MEMORIES, GrowingPlace, LoopState, StateChange, StretchCheck
 from leaklab.model.sentences import growth_sentence
 from leaklab.text import format_bytes
 
@@ -110,7 +102,7 @@ class LoopStates:
         total_steps: int | None,
         free: Free,
         lengths: Mapping[str, int] | None = None,
-        seen: Mapping[str, Sequence[tuple[int, int]]] | None = None,
+        witness: GrowthWitness = NOTHING_SEEN,
         *,
         is_cut: bool = False,
     ) -> list[StateChange]:
@@ -121,7 +113,7 @@ class LoopStates:
             total_steps: Steps of the whole loop; None if not given.
             free: What is free now.
             lengths: How long the containers of its leaks are now, by fingerprint, where that is known.
-            seen: How long the containers of its places were after some of its runs, in pairs of both.
+            witness: What it has seen of its places besides.
             is_cut: Whether the end of the loop ended it: what it does not find may have gone with the loop, or was
                 waiting for its next time.
         """
@@ -143,10 +135,10 @@ class LoopStates:
             and done.last_step - done.first_step >= self._overdue(place.fingerprint)
         ]
         self._pauses |= {leak.fingerprint: longest_pause(leak.kept) * done.steps_per_run for leak in check.leaks}
-        self._readings.note_check(done, seen or {})
+        self._readings.note_seen((*check.leaks, *check.noted), witness.lengths)
         self._note_lengths(done.last_step, {key: length for key, length in (lengths or {}).items() if key in found})
         places = [
-            self._with(leak, (done.first_step, done.last_step))
+            self._with(leak, (done.first_step, done.last_step), witness.endless)
             for leak in found.values()
             if leak.fingerprint not in self._longest
         ]
@@ -158,10 +150,16 @@ class LoopStates:
         ]
 
     def take_growing(
-        self, leaks: Sequence[Leak], steps: tuple[int, int], total_steps: int | None, free: Free
+        self,
+        leaks: Sequence[Leak],
+        steps: tuple[int, int],
+        total_steps: int | None,
+        free: Free,
+        witness: GrowthWitness = NOTHING_SEEN,
     ) -> list[StateChange]:
         """Take in what a check under way has found to grow, from the first of *steps* to the second, rates per step."""
-        places = [self._with(leak, steps, is_proven=False) for leak in leaks]
+        self._readings.note_seen(leaks, witness.lengths)
+        places = [self._with(leak, steps) for leak in leaks]
         return [
             change for place in places[:_MOST_PLACES] for change in self._put(place, steps[1], total_steps, free, None)
         ]
@@ -298,8 +296,8 @@ class LoopStates:
                 changes.append(_change(place, step, result, total_steps, None))
         return changes
 
-    def _with(self, leak: Leak, steps: tuple[int, int], *, is_proven: bool = True) -> GrowingPlace:
-        """Return the place of *leak* after a check of *steps*; one that is under way has proven nothing."""
+    def _with(self, leak: Leak, steps: tuple[int, int], endless: Collection[str] | None = None) -> GrowingPlace:
+        """Return the place of *leak* after a check of *steps*; one that is under way has proven nothing: None."""
         first_step, last_step = steps
         known = self._places.get(leak.fingerprint)
         memory = ACCELERATOR if is_on_accelerator(leak) else HOST
@@ -309,7 +307,10 @@ class LoopStates:
             is_again = first_step >= 2 * known.seen_at
         elif known is not None:
             since = max(known.since_step, first_step)
-        is_proven &= last_step >= _SPAN * first_step
+        if since == first_step:
+            since = self._readings.began(leak.fingerprint, first_step)
+        is_endless = leak.fingerprint in (endless or ()) and self._readings.is_exact(leak.fingerprint)
+        is_proven = endless is not None and (last_step >= _SPAN * first_step or is_endless)
         if (is_again or is_proven) and leak.cause != _NATIVE and not self._readings.slows(leak.fingerprint):
             state = LoopState.LEAK
         if leak.unit == _NODES:  # an autograd graph has no limit

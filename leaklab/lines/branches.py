@@ -17,11 +17,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from types import CodeType, FrameType
 from typing import Any
 
-from leaklab.lines.change import Whose
+from leaklab.lines.change import Whose, forget_variables
 from leaklab.lines.syntax import FUNCTION_NODES, compiled_as, last_name, own_nodes, parents_in
 
 _MOST_EVENTS = 20_000
@@ -77,10 +77,20 @@ class Names:
 
 
 class BranchWatch:
-    """Notes of each of the user's functions which instructions ran, and which way each branch went."""
+    """Notes of each of the user's functions which instructions ran, and which way each branch went.
 
-    def __init__(self, whose: Whose) -> None:
+    Args:
+        whose: Tells whose code a file is.
+        running_too: Whether the functions that run already are watched: a loop that goes on is such a function.
+
+    Attributes:
+        running: Those functions, the innermost first, with the line that each was at; None for those of libraries.
+    """
+
+    def __init__(self, whose: Whose, *, running_too: bool = False) -> None:
         self._whose = whose
+        self._running_too = running_too
+        self.running: list[tuple[CodeType, int] | None] = []
         # Numbers, bytes and code only, which the collector does not follow: all else would be left by the first run.
         self._seen: dict[bytes, bytearray] = {}  # by number of the function and whom it ran for, a byte an instruction
         self._numbers: dict[CodeType, int] = {}
@@ -100,12 +110,30 @@ class BranchWatch:
         if not HAS_POSITIONS or sys.gettrace() is not None:
             return
         self._left.update(dict.fromkeys(self._left, _MOST_EVENTS))
+        if self._running_too:
+            self._enter_running_functions(sys._getframe().f_back)  # noqa: SLF001 - the only way to them
         sys.settrace(self._on_call)
 
     def __exit__(self, *_error: object) -> None:
         trace: Any = sys.gettrace()
         if getattr(trace, "__self__", None) is self:
             sys.settrace(None)
+        frame = sys._getframe().f_back if self._running_too else None  # noqa: SLF001 - as above
+        while frame is not None:
+            if type(frame.f_trace) is _FrameWatch:
+                frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = None, False, True
+                forget_variables(frame, at_rest=True)
+            frame = frame.f_back
+
+    def _enter_running_functions(self, frame: FrameType | None) -> None:
+        self.running.clear()
+        while frame is not None:
+            whose = self._whose(frame.f_code.co_filename)
+            if whose is not None:
+                self.running.append((frame.f_code, frame.f_lineno) if whose else None)
+            if whose and frame.f_trace is None:
+                self._on_call(frame, "call", None)
+            frame = frame.f_back
 
     def _on_call(self, frame: FrameType, _event: str, _arg: object) -> Any:
         code = frame.f_code
@@ -246,6 +274,7 @@ class RanFile:
         self._decoded: dict[CodeType, _Decoded] = {}
         self._ran: list[Span] = []
         self._edges: list[Edge] = []
+        self._at: dict[ast.AST, int] = {}  # of functions that run, and are not called again, the line they were at
 
     def add(self, code: CodeType) -> None:
         """Take in one function that ran."""
@@ -266,6 +295,27 @@ class RanFile:
             ran, edges = self._decoded[code].read(seen)
             self._ran += ran
             self._edges += edges
+
+    def note_running(self, code: CodeType, line: int) -> bool:
+        """Take in that *code* runs already, and is at *line*; return whether that is in a loop of its own."""
+        functions = self._source.sources_of(code)
+        self._at |= dict.fromkeys(functions, line)
+        return any(_is_loop_around(node, line) for function in functions for node in own_nodes(function))
+
+    def _is_over(self, node: ast.AST) -> bool:
+        """Return whether *node* stands before the line that its function is at, in no loop that would come to it.
+
+        Of that line the calls are over: it waits for one of them, and makes them before it gives anything a name.
+        """
+        at = self._at.get(self._function_of(node) or self._tree)
+        if at is None or getattr(node, "lineno", at) + (not isinstance(node, ast.Call)) > at:
+            return False
+        above = self._parents.get(node)
+        while above is not None and not isinstance(above, FUNCTION_NODES):
+            if _is_loop_around(above, at):
+                return False
+            above = self._parents.get(above)
+        return True
 
     def own_calls(self) -> Iterator[ast.Call]:
         """Return the calls that stand in functions of this file that ran."""
@@ -303,6 +353,10 @@ class RanFile:
             return any(map(self._has_run, bodies)) or self._edge_to(branch, bodies)
         return any(map(self._has_run, others)) if others else self._edge_past(branch, bodies)
 
+    def _is_left(self, loop: ast.While) -> bool:
+        """Return whether *loop* was seen to end by its condition."""
+        return self._edge_past(loop, loop.body)
+
     def _edge_to(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
         inside = [_span_of(body) for body in bodies]
         return any(
@@ -310,12 +364,12 @@ class RanFile:
             for _span, target, _is_code in self._edges_of(branch)
         )
 
-    def _edges_of(self, branch: ast.If | ast.IfExp) -> Iterator[Edge]:
+    def _edges_of(self, branch: ast.If | ast.IfExp | ast.While) -> Iterator[Edge]:
         """Yield the ways that the conditions of *branch* went; in CPython 3.11 a plain name stands for all of it."""
         test, whole = _span_of(branch.test), _span_of(branch)
         return (edge for edge in self._edges if edge[0] == whole or _is_inside(edge[0], test))
 
-    def _edge_past(self, branch: ast.If | ast.IfExp, bodies: Sequence[ast.AST]) -> bool:
+    def _edge_past(self, branch: ast.If | ast.IfExp | ast.While, bodies: Sequence[ast.AST]) -> bool:
         test = _span_of(branch.test)
         inside = [_span_of(body) for body in bodies]
         for _span, target, is_code in self._edges_of(branch):
@@ -325,6 +379,16 @@ class RanFile:
             elif not _is_inside(target, test) and not any(_is_inside(target, one) for one in inside):
                 return True
         return False
+
+
+def note_running(files: Mapping[str, RanFile], running: Sequence[tuple[CodeType, int] | None]) -> None:
+    """Note in *files* where the functions are that run already, the innermost first: `BranchWatch.running`.
+
+    Of a function that is called in a loop, or by a library, all runs again.
+    """
+    for place in dropwhile(lambda place: place is None, reversed(running)):
+        if place is None or place[0].co_filename not in files or files[place[0].co_filename].note_running(*place):
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +436,10 @@ def _span(one: dis.Instruction) -> Span | None:
     if positions is None or None in positions:
         return None
     return positions.lineno, positions.col_offset, positions.end_lineno, positions.end_col_offset  # type: ignore[return-value]
+
+
+def _is_loop_around(node: ast.AST, line: int) -> bool:
+    return isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno <= line <= (node.end_lineno or line)
 
 
 def _span_of(node: Any) -> Span:

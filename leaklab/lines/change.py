@@ -327,7 +327,7 @@ class LineWatch:
             while frame is not None:
                 if self._is_own(frame.f_trace):
                     frame.f_trace = None
-                    _forget_variables(frame, at_rest=thread == here)
+                    forget_variables(frame, at_rest=thread == here)
                 frame = frame.f_back
 
     def _is_users(self, filename: str) -> bool | None:
@@ -412,7 +412,7 @@ def line_in_code(code: CodeType, number: int) -> Line:
 _SOLE_REFERENCES = 3  # to a snapshot of variables: the frame's, the name's, and the argument of getrefcount
 
 
-def _forget_variables(frame: FrameType, *, at_rest: bool) -> None:
+def forget_variables(frame: FrameType, *, at_rest: bool) -> None:
     """Bring the dict of variables that tracing has left on *frame* up to date, and empty it where nobody needs it.
 
     A loop that runs for days would keep one step's objects in it. Where somebody else has that dict, from a call of

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from leaklab.lines.branches import BranchWatch, Names, ParsedFile, RanFile
+from leaklab.lines.branches import BranchWatch, Names, ParsedFile, RanFile, note_running
 from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,
@@ -68,6 +68,7 @@ class CodeReading:
             the newest; None if there is none.
         is_emptied: Whether code that drops entries was seen to run.
         is_new: Whether what was seen to run adds an entry more each time: not under a key that may come again.
+        names: By which the code knows the container, where it is to be read later.
     """
 
     branch: OpenBranch | None = None
@@ -75,6 +76,7 @@ class CodeReading:
     limit: OpenBranch | None = None
     is_emptied: bool = False
     is_new: bool = True
+    names: Names = NO_NAMES
 
     @property
     def is_endless(self) -> bool:
@@ -86,7 +88,8 @@ class OpenBranches:
     """Answers for one container after the other, as long as *watch* sees no further run.
 
     Args:
-        watch: What was seen of the user's functions.
+        watch: What was seen of the user's functions. Where some of them run already, it has seen a part of a loop:
+            what stands before that loop in its function drops nothing any more.
     """
 
     def __init__(self, watch: BranchWatch) -> None:
@@ -125,6 +128,7 @@ class OpenBranches:
         codes = list(self._watch.codes(names))
         if self._files is None:
             self._files = _files_of([code for code, _seen in codes])
+            note_running(self._files, self._watch.running)
         files = self._files
         other = {
             code.co_filename
@@ -197,7 +201,7 @@ class _RunFile(RanFile):
         branch = next(filter(None, map(self._way_past, running)), None) if self._is_users else None
         # What has run is seen to drop nothing, by whichever call: `stream.flush()`.
         for site in self._with_calls([site for site in dropping if not self._has_run(site)]):
-            if site not in dropped and not self._is_shut(site):
+            if site not in dropped and not self._is_shut(site) and not self._is_over(site):
                 line = getattr(site, "lineno", 0)
                 branch = OpenBranch(
                     self._filename, line, f"line {line}, which drops entries, has not run yet", drops=True
@@ -397,6 +401,8 @@ class _RunFile(RanFile):
                             return found
             if isinstance(above, ast.BoolOp) and node is not above.values[0]:
                 return self._one_way(above.values[0])
+            if isinstance(above, ast.While) and self._here(site).asks_for(above.test) and not self._is_left(above):
+                return self._one_way(above.test)
             node = above
         return None
 

@@ -284,6 +284,10 @@ class NamesHere:
             return False
         return bool(node.slice.lower or node.slice.upper) and self._has_container(node.value)
 
+    def asks_for(self, test: ast.expr) -> bool:
+        """Return whether *test* asks anything of the container, as how long it is."""
+        return self._has_container(test)
+
     def _has_container(self, node: ast.AST) -> bool:
         return any(map(self.is_container, ast.walk(node)))
 

@@ -377,27 +377,27 @@ class Monitor:
     def _take_growing(self, stretch: LoopStretch, growing: list[Leak]) -> list[StateChange]:
         """Take in what a check says to grow that has not proven it."""
         leaks = [per_step(leak, stretch.steps_per_run) for leak in growing]
-        return self._states.take_growing(leaks, (stretch.first_step, self._step), self.total_steps, free_memory())
+        steps, free = (stretch.first_step, self._step), free_memory()
+        return self._states.take_growing(leaks, steps, self.total_steps, free, stretch.witness)
 
     def _take(self, check: Check, *, is_cut: bool = False) -> list[StateChange]:
         stretch, self._stretch = self._stretch, None
         if stretch is None:
             return []
-        lengths, seen, self._n_tensors = self._watch.lengths.read(), self._watch.lengths.seen, count_tensors()
+        lengths, self._n_tensors = self._watch.lengths.read(), count_tensors()
         check = not_clean(check, self._states.emptied(lengths)) if is_cut else check
         done = StretchCheck(stretch.first_step, self._step, stretch.steps_per_run, check)
         self._checks.append(done)
         del self._checks[1 : 1 - _MOST_CHECKS]  # the first and the newest stay
         self._n_checks += 1
-        changes = self._states.take_check(done, self.total_steps, free_memory(), lengths, seen, is_cut=is_cut)
+        told = self._states.take_check(done, self.total_steps, free_memory(), lengths, stretch.witness, is_cut=is_cut)
         self._states.note_native(stretch.native_bytes_per_step)
         self._schedule.end_check(self._step, self._own.seconds, self._states.next_look(done))
-        return changes
+        return told
 
     def _end_stretch(self, reason: str) -> None:
         """End the check under way with what it has found."""
-        stretch = self._stretch
-        if stretch is None:
+        if (stretch := self._stretch) is None:
             return
         began = time.perf_counter()
         try:

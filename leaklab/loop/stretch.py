@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from leaklab.check.line_search import with_lines
 from leaklab.check.pipeline import check_steps
+from leaklab.decide.length_readings import GrowthWitness
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.cheap_counts import native_heap_bytes
 from leaklab.measure.level_history import HolderLengths, KnownPlace
@@ -68,12 +69,14 @@ class DoublingRuns:
     Attributes:
         has_ended: Whether the loop has ended.
         native_bytes: What malloc hands out in a run for the places that grow, wherever the data of their tensors lie.
+        endless: Places, by their fingerprints, of which nothing in the code could end the growth.
     """
 
     def __init__(self, lengths: HolderLengths, n_first: int) -> None:
         self._lengths, self._n_first = lengths, n_first
         self.has_ended = False
         self.native_bytes = 0.0
+        self.endless = frozenset[str]()
 
     @property
     def most_runs(self) -> int:
@@ -90,9 +93,18 @@ class DoublingRuns:
         self._lengths.note(places, lengths)
         self.native_bytes = native_bytes
 
+    def note_endless(self, fingerprints: Collection[str]) -> None:
+        """Hear which of them nothing in the code could end."""
+        self.endless = frozenset(fingerprints)
+
     def gone(self, fingerprints: set[str]) -> set[str]:
         """Return which of the places that grew, by their fingerprints, are there no more."""
         return self._lengths.gone(fingerprints)
+
+    @property
+    def lengths(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """How long the containers of the places were after some runs, by fingerprint."""
+        return self._lengths.seen
 
     @property
     def has_collected(self) -> bool:
@@ -168,6 +180,16 @@ class LoopStretch:
     def native_bytes_per_step(self) -> float:
         """What malloc hands out for the places that were found to grow."""
         return self._runs.native_bytes / self.steps_per_run
+
+    @property
+    def witness(self) -> GrowthWitness:
+        """What was seen of the places besides their leaks."""
+        first, steps = self.first_step, self.steps_per_run
+        at_steps = {
+            fingerprint: tuple((first + run * steps, length) for run, length in series)
+            for fingerprint, series in self._runs.lengths.items()
+        }
+        return GrowthWitness(at_steps, self._runs.endless)
 
     def begin(self, step: int) -> None:
         """Take the heap as it is after *step* for the baseline.

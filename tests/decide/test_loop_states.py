@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leaklab.decide.length_readings import GrowthWitness
 from leaklab.decide.loop_states import LoopStates, is_on_accelerator
 from leaklab.decide.rising_level import Free, consequence_of
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
@@ -300,12 +301,12 @@ def pace_of(step):
     return 2 * step
 
 
-SEEN = (0, 200), (10, 430), (26, 798)  # runs of a check from step 200 on, in steps: about twice, about four times
+SEEN = 200, 430, 798  # steps of a check: about twice, about four times
 
 
 @pytest.mark.parametrize(("length_at", "is_leak"), [(pace_of, True), (root_of, False)])
 def test_a_container_that_gets_longer_more_and_more_slowly_is_no_leak_however_far_it_is_followed(length_at, is_leak):
-    states, seen = LoopStates(), {"of history": [(run, length_at(step)) for run, step in SEEN]}
+    states, seen = LoopStates(), GrowthWitness({"of history": [(step, length_at(step)) for step in SEEN]})
     states.take_check(stretch(200, 800, leak()), None, FREE, {"of history": length_at(800)}, seen)
     for step in (1_200, 1_600, 3_200, 6_400):
         states.take_lengths(step, {"of history": length_at(step)}, None, FREE)
@@ -316,7 +317,7 @@ def test_a_container_that_gets_longer_more_and_more_slowly_is_no_leak_however_fa
 
 @pytest.mark.parametrize(("length_at", "is_leak"), [(pace_of, True), (root_of, False)])
 def test_what_a_check_could_not_decide_is_known_to_the_next_one(length_at, is_leak):
-    states, seen = LoopStates(), {"of history": [(run, length_at(step)) for run, step in SEEN]}
+    states, seen = LoopStates(), GrowthWitness({"of history": [(step, length_at(step)) for step in SEEN]})
     first = stretch(200, 800, outcome=Outcome.INCONCLUSIVE)
     noted = replace(first, check=replace(first.check, noted=(leak(),)))
     assert states.take_check(noted, None, FREE, {}, seen) == []
@@ -328,7 +329,39 @@ def test_what_a_check_could_not_decide_is_known_to_the_next_one(length_at, is_le
 
 def test_many_places_told_as_one_have_no_length():
     states, several = LoopStates(), replace(leak(), n_places=3)
-    seen = {"of history": [(0, 10), (10, 20), (26, 24)]}  # of one of the three
+    seen = GrowthWitness({"of history": [(200, 10), (430, 20), (798, 24)]})  # of one of the three
     states.take_check(stretch(200, 800, several), None, FREE, {}, seen)
     states.take_check(stretch(1_700, 2_300, several), None, FREE, {}, seen)
     assert states.state is LoopState.LEAK
+
+
+@pytest.mark.parametrize(
+    ("lengths", "endless", "state"),
+    [
+        ((199, 399, 799), {"of history"}, LoopState.LEAK),
+        ((199, 399, 799), set(), LoopState.GROWING),  # as a buffer that is trimmed at a thousand entries
+        ((199, 399, 798), {"of history"}, LoopState.GROWING),
+        ((199, 299), {"of history"}, LoopState.GROWING),
+    ],
+    ids=["exact and endless", "the code may end it", "not exact", "seen once"],
+)
+def test_as_many_in_each_step_to_four_times_the_steps_are_a_leak_where_no_code_ends_that(lengths, endless, state):
+    seen = {"of history": tuple(zip((200, 400, 800), lengths, strict=False))}
+    states, witness = LoopStates(), GrowthWitness(seen, frozenset(endless))
+    states.take_growing([leak()], (200, 800), None, FREE, witness)
+    assert states.state is LoopState.GROWING, "no check that is under way has proven anything"
+    states.take_check(stretch(200, 824, leak()), None, FREE, {}, witness)
+    assert states.state is state
+
+
+@pytest.mark.parametrize(
+    ("lengths", "since"),
+    [((199, 399, 799), 1), ((150, 350, 750), 50), ((500, 700, 1_100), 200), ((150, 352, 750), 200)],
+    ids=["from the first step", "from a later one", "with entries from before", "not exact"],
+)
+def test_growth_by_as_many_in_each_step_began_where_nothing_was_there(lengths, since):
+    states = LoopStates()
+    witness = GrowthWitness({"of history": tuple(zip((200, 400, 800), lengths, strict=True))})
+    changes = states.take_growing([leak()], (200, 800), None, FREE, witness)
+    assert f"since step {since}" in changes[0].words
+    assert states.standing[0].since_step == since

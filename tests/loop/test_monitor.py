@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import linecache
 import pickle
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import tracemalloc
 import weakref
 from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,7 +65,7 @@ def test_a_list_that_keeps_losses_is_found_with_its_line_and_becomes_a_leak():
     assert leak.count_per_run == pytest.approx(1, rel=0.05)
     assert "history.append(train(net, optimizer))" in leak.sites[0]
     assert "# this line keeps" in leak.sites[0] or "keeps it" in leak.sites[0]
-    assert watch.changes[0].since_step == 20
+    assert watch.changes[0].since_step == 1
     assert watch.report.leaked
 
 
@@ -483,6 +485,29 @@ def a_ring(watch, n_steps):
     for _ in range(n_steps):
         kept.append(Batch())
         watch.step()
+
+
+@pytest.fixture(scope="module")
+def short_loops():
+    program = Path(__file__).with_name("short_loops.py")
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("loop", "state"),
+    [
+        ("into_a_list", "leak"),
+        ("into_a_list_below_an_object", "leak"),
+        ("until_there_are_so_many", "growing"),
+        ("with_a_limit_far_away", "growing"),
+        ("of_an_epoch", "growing"),
+        ("that_the_end_of_an_epoch_empties", "growing"),
+        ("that_is_asked_for_after_the_loop", "growing"),
+    ],
+)
+def test_a_leak_of_a_short_loop_is_certain_where_nothing_in_the_code_could_end_it(short_loops, loop, state):
+    assert short_loops[loop] == [state, 1, 1.0]
 
 
 ENDED_EARLY = {
