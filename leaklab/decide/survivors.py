@@ -66,9 +66,12 @@ class SurvivorCounts:
     def rate(self) -> float:
         """Survivors per run of the last half, from its first hit to its last so that no rhythm is cut.
 
-        One amount more than three times the next largest is a one-off and counts as the typical one.
+        One amount more than three times the next largest is a one-off and counts as the typical one. Where all but the
+        last are the same, the last run left as many: one of its objects was in use when it was counted.
         """
         amounts = list(self.counts[-max(LEAST_HALF, (self.n + 1) // 2) :])
+        if len(amounts) > LEAST_HALF and len(set(amounts[:-1])) == 1 and 0 < amounts[-1] < amounts[0]:
+            return amounts[0]
         hits = [i for i, amount in enumerate(amounts) if amount]
         if len(hits) < 2:  # noqa: PLR2004
             return sum(amounts) / len(amounts)

@@ -120,6 +120,11 @@ def test_what_each_run_leaves_behind_is_a_leak_unless_it_falls_to_the_end(kept):
     assert judge_survivors(settled).outcome is LEAK
 
 
+@pytest.mark.parametrize(("last", "rate"), [(7, 8), (8, 8), (9, pytest.approx(8.05, abs=0.01))])
+def test_what_each_run_leaves_exactly_is_not_less_for_an_object_in_use_at_the_end(last, rate):
+    assert judge_survivors([*[8] * 41, last, 0]).rate == rate
+
+
 @given(st.lists(st.integers(0, 50), max_size=3), st.integers(2, 5), st.integers(16, 60))
 def test_a_regular_leak_is_found_after_any_warm_up(warm_up, period, length):
     beat = [int(i % period == period - 1) for i in range(max(length, 5 * period))]
