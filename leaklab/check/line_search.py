@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -38,7 +39,7 @@ from leaklab.lines.arrival import Line
 from leaklab.lines.change import LineWatch
 from leaklab.lines.cycle import ClosingWatch, CycleShape
 from leaklab.lines.storages import Stack, StorageLines
-from leaklab.model import Leak
+from leaklab.model import Leak, Status
 from leaklab.model.check import CHILDREN, DESCRIPTORS
 from leaklab.model.sentences import is_expression
 from leaklab.runtime.ours import Origin, origin_of
@@ -173,11 +174,22 @@ class _KeepingLines:
             self.note_run(ran[0])
         for fingerprint in self.grows_anyway:  # whatever line ran meanwhile has nothing to do with it
             watch.lines.pop(fingerprint, None)
+        for leak in runs.leaks if self.busy and runs.session.in_loop else ():
+            self._drop_guesses(leak)
         for fingerprint in watched:
             if (first := earlier_key(fingerprint)) in watch.lines:
                 watch.lines[fingerprint] = watch.lines.pop(first)
             if (last := later_key(fingerprint)) in watch.lines:
                 watch.lines.setdefault(fingerprint, watch.lines[last])
+
+    def _drop_guesses(self, leak: Leak) -> None:
+        """Keep only lines that name the place: while another thread adds to it, the loop is at any of its lines."""
+        due = [step.reference for step in leak.path.steps if step.status is not Status.LEAKED]
+        names = set(re.findall(r"\w+", " ".join(due)))
+        writer, lines = LineWriter(self._runs.session.cell_name), self.lines.pop(leak.fingerprint, Counter[Line]())
+        words = {line: set(re.findall(r"\w+", writer.write(*line).partition(": ")[2])) for line in lines}
+        if named := {line: count for line, count in lines.items() if words[line] & names}:
+            self.lines[leak.fingerprint] = Counter(named)
 
     def _watch_between(self, seconds: float) -> None:
         """Where other threads run, wait about as long as a run takes: what grows now is their doing."""

@@ -6,6 +6,7 @@ import gc
 import json
 import linecache
 import pickle
+import queue
 import subprocess
 import sys
 import threading
@@ -485,6 +486,30 @@ def a_ring(watch, n_steps):
     for _ in range(n_steps):
         kept.append(Batch())
         watch.step()
+
+
+def test_what_another_thread_keeps_is_not_said_to_be_kept_by_the_line_that_waits_for_it():
+    batches, kept, is_over = queue.Queue(2), [], threading.Event()
+
+    def read():
+        while not is_over.is_set():
+            batch = Batch()
+            kept.append(batch)
+            batches.put(batch)
+
+    reader = threading.Thread(target=read, name="reader", daemon=True)
+    reader.start()
+    with leaklab.monitor(first_step=20, quiet=True) as watch:
+        for _ in range(200):
+            batch = batches.get()
+            batch.data.sum()
+            watch.step()
+    is_over.set()
+    batches.get()
+    reader.join()
+    lines = [site.partition(": ")[2] for place in watch.record.places for site in place.leak.sites]
+    assert watch.record.places
+    assert all("in thread 'reader'" in line or line == "kept.append(batch)  # keeps it" for line in lines), lines
 
 
 @pytest.fixture(scope="module")
