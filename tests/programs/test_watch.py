@@ -236,6 +236,6 @@ def test_a_program_without_torch_is_watched_without_it(tmp_path):
     name = written(tmp_path, WITHOUT_TORCH)
     status, out, err = run(["--step", "handle", name], tmp_path)
     assert (status, out) == (0, "False\n")
-    assert "`seen` grows by 1 entry (3.05 KiB) every step since step 200: a leak" in err
+    assert "`seen` grows by 1 entry (3.05 KiB) every step since step 1: a leak" in err
     assert f"{name}:5 in handle: seen[str(number)] = bytearray(3000)  <- keeps it" in err
     assert "stopped" not in err
