@@ -75,7 +75,54 @@ def scratch(n):
     local.buffers[key] = torch.zeros(n)
     return local.buffers[key]
 """
+STATS = """\
+import torch
+class Stats:
+    def __init__(self, model, names):
+        self.model, self.names, self.handles, self.means = model, names, [], {}
+    def attach(self):
+        modules = dict(self.model.named_modules())
+        for name in self.names:
+            self.handles.append(modules[name].register_forward_hook(self._hook(name)))
+        return self
+    def _hook(self, name):
+        def hook(module, inputs, output):
+            self.means[name] = output.detach().mean()
+        return hook
+    def detach(self):
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+class Trainer:
+    def __init__(self):
+        self.model, self.history = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), []
+    def validate(self):
+        stats = Stats(self.model, ["0", "1"]).attach()
+        loss = self.model(torch.ones(4, 8)).mean().item()
+        self.history.append(float(stats.means["0"]))
+        return loss
+trainer = Trainer()
+"""
+PROBE = """\
+import torch
+class Probe:
+    def __init__(self, layer):
+        self.seen, self.handle = [], layer.register_forward_hook(self.note)
+    def note(self, module, inputs, output):
+        self.seen = [output.detach()]
+    def close(self):
+        self.handle.remove()
+layer = torch.nn.Linear(64, 64)
+def evaluate(xs):
+    probe = Probe(layer)
+    y = layer(xs).sum().item()
+    return y, probe.seen[0].std().item()
+"""
 CURED = {
+    "hooks that their object removes": (STATS, "loss = trainer.validate()", "stats.detach()\n        return loss"),
+    "a hook that the one who made it removes": (
+        PROBE, "y, s = evaluate(torch.randn(16, 64))", "    probe.close()\n    return result",
+    ),
     "what registers itself in a list": (
         REGISTRY, "y = Layer(9000)(1.0) + Layer.total()", "instances = weakref.WeakSet()",
     ),

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from leaklab.cure.case import Case, called, store_of
+from leaklab.cure.case import Case, called, name_of, store_of
 from leaklab.cure.ends import end_of, kept_name, statements
 from leaklab.cure.live import evaluate, has_method
-from leaklab.cure.source import Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import takes_one_out
 from leaklab.explain.idioms.advice import (
     Advice,
@@ -245,6 +245,7 @@ def handles_removed(case: Case) -> Iterator[Proposal]:
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and is_hook_call(node)]
         if not calls or hasattr(statement, "body"):
             continue
+        yield from _removed_by_owner(case, source, statement)
         beside = [one for one in source.siblings(statement) if _is_mere_registration(one)]
         if len(beside) > 1 and statement in beside:
             yield from _handles_removed(case, source, beside)
@@ -269,6 +270,49 @@ def _handles_removed(case: Case, source: SourceText, beside: list[ast.stmt]) -> 
     if end_of(case, source, beside[-1], patch, undo):
         words = "Keep the handles that the registrations return, and remove the hooks when the run ends."
         yield from case.proposal(words, patch)
+
+
+def _removed_by_owner(case: Case, source: SourceText, statement: ast.stmt) -> Iterator[Proposal]:
+    """Yield that an object that registers hooks removes them by its own method, where the code is done with it."""
+    function = source.function_of(statement)
+    kind = source.class_of(function) if isinstance(function, FUNCTIONS) else None
+    if kind is None or not isinstance(function, FUNCTIONS):
+        return
+    methods = (one for one in kind.body if isinstance(one, FUNCTIONS) and one is not function)
+    way = next((one.name for one in methods if _removes(one)), "")
+    for where, node, names in case.calling if way else ():
+        if names.isdisjoint({function.name, kind.name}) or where.class_of(where.function_of(node) or node) is kind:
+            continue
+        name = _name_of_owner(node, function, kind.name)
+        patch, line = case.patch(), f"{name}.{way}()"
+        if name and end_of(case, where, node, patch, [line]):
+            yield from case.proposal(f"Remove the hooks as the program can: `{line}`.", patch)
+            return
+
+
+def _removes(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether *method*, which needs no arguments, removes what it has handles of."""
+    wanted = len(method.args.args) - len(method.args.defaults) > 1 or None in method.args.kw_defaults
+    return not wanted and any(called(node) == "remove" for node in ast.walk(method))
+
+
+def _name_of_owner(node: ast.stmt, registers: ast.FunctionDef | ast.AsyncFunctionDef, kind: str) -> str:
+    """Return what the code calls the object whose method *registers* is called in *node*; empty without a name."""
+    call = getattr(node, "value", None)
+    if not isinstance(call, ast.Call) or not isinstance(node, (ast.Assign, ast.Expr)):
+        return ""
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    owner = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == registers.name else None
+    if isinstance(node, ast.Expr):
+        return owner.id if isinstance(owner, ast.Name) else ""
+    made = call if registers.name == "__init__" else owner if _returns_itself(registers) else None
+    is_made = isinstance(made, ast.Call) and name_of(made.func) == kind
+    return target.id if isinstance(target, ast.Name) and is_made else ""
+
+
+def _returns_itself(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    last = function.body[-1]
+    return isinstance(last, ast.Return) and last.value is not None and name_of(last.value) == function.args.args[0].arg
 
 
 def _returned_handles(case: Case) -> Iterator[Proposal]:
