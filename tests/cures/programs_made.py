@@ -95,7 +95,7 @@ class Stats:
         self.handles.clear()
 class Trainer:
     def __init__(self):
-        self.model, self.history = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), []
+        self.model, self.history = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), []
     def validate(self):
         stats = Stats(self.model, ["0", "1"]).attach()
         loss = self.model(torch.ones(4, 8)).mean().item()
@@ -118,7 +118,34 @@ def evaluate(xs):
     y = layer(xs).sum().item()
     return y, probe.seen[0].std().item()
 """
+ENGINE = """\
+import itertools, torch
+class Session:
+    def __init__(self, prompt):
+        self.tokens, self.cache, self.finished = list(prompt), None, False
+class Engine:
+    def __init__(self):
+        self.sessions, self._ids = {}, itertools.count()
+    def submit(self, prompt):
+        rid = next(self._ids)
+        self.sessions[rid] = Session(prompt)
+        return rid
+    def run(self):
+        for s in self.sessions.values():
+            if not s.finished:
+                s.cache = torch.randn(4, 64, 16)
+                s.finished = True
+    def result(self, rid):
+        return self.sessions[rid].tokens
+engine = Engine()
+"""
+ASKED_FOR = """\
+ids = [engine.submit([1, 2, 3]) for _ in range(4)]
+engine.run()
+n = sum(len(engine.result(i)) for i in ids)
+"""
 CURED = {
+    "sessions that somebody has asked for": (ENGINE, ASKED_FOR, "return self.sessions.pop(rid).tokens"),
     "hooks that their object removes": (STATS, "loss = trainer.validate()", "stats.detach()\n        return loss"),
     "a hook that the one who made it removes": (
         PROBE, "y, s = evaluate(torch.randn(16, 64))", "    probe.close()\n    return result",
@@ -176,6 +203,10 @@ class Stage:
         Stage.opened.append(self)
 """
 REFUSED = {
+    "sessions that are gone through, those asked for as well": (
+        ENGINE.replace("            if not s.finished:\n", "            s.seen = s.finished\n            if not s.finished:\n"),
+        ASKED_FOR, (".pop(rid)",),
+    ),
     "plugins that nobody else has": (PLUGINS, "Plugin(0.5)\ny = run(torch.zeros(9000)).sum()", ("weakref",)),
     "keys that are compared with each other": (
         RANKED, "net = torch.nn.Linear(100, 90)\nevaluate(net)\nw = best().weight.sum()", ("weakref",),

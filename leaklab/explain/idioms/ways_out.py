@@ -172,12 +172,13 @@ def _arguments(entry: _Entry, taker: Function, taken: ast.expr) -> list[str] | N
 def looked_up_last(case: Case) -> Iterator[Proposal]:
     """Yield how the one place that looks an entry up takes it out as well: ``pending.pop(key)`` for ``pending[key]``.
 
-    Nothing else may know the dict: not whether a key is in it, not how long it is.
+    Nothing else may know the dict: not whether a key is in it, not how long it is. What goes through those entries only
+    that are not done yet does not want those that somebody has asked for.
     """
     for entry in _entries(case):
         if type(case.held) is not dict or entry.name != case.name:
             continue
-        found = list(_uses(case, entry))
+        found = [use for use in _uses(case, entry) if not _wants_what_is_open(*use)]
         source, place = found[0] if len(found) == 1 else (entry.store.source, entry.key)
         if len(found) != 1 or not isinstance(place, ast.Subscript):
             continue
@@ -190,6 +191,16 @@ def looked_up_last(case: Case) -> Iterator[Proposal]:
         new = f"{source.text_of(place.value)}.pop({key})"
         yield from case.instead(f"Take the entry out where it is looked up: `{new}`.", source, place, new)
         return
+
+
+def _wants_what_is_open(source: SourceText, use: ast.expr) -> bool:
+    """Return whether *use* goes through all values by a condition: ``[s for s in d.values() if not s.finished]``."""
+    method = source.parent(use)
+    call = source.parent(method) if isinstance(method, ast.Attribute) and method.attr in ("values", "items") else None
+    loop = source.parent(call) if isinstance(call, ast.Call) else None
+    if isinstance(loop, ast.comprehension):
+        return loop.iter is call and bool(loop.ifs)
+    return isinstance(loop, ast.For) and loop.iter is call and len(loop.body) == 1 and isinstance(loop.body[0], ast.If)
 
 
 def _uses(case: Case, entry: _Entry) -> Iterator[tuple[SourceText, ast.expr]]:
