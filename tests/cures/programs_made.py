@@ -204,7 +204,7 @@ class Stage:
 """
 REFUSED = {
     "sessions that are gone through, those asked for as well": (
-        ENGINE.replace("            if not s.finished:\n", "            s.seen = s.finished\n            if not s.finished:\n"),
+        ENGINE.replace("            if not s.finished:\n", "            s.n = 1\n            if not s.finished:\n"),
         ASKED_FOR, (".pop(rid)",),
     ),
     "plugins that nobody else has": (PLUGINS, "Plugin(0.5)\ny = run(torch.zeros(9000)).sum()", ("weakref",)),
