@@ -279,11 +279,12 @@ def _judge_pause(
     grew = [at_runs[i + 1] for i, move in enumerate(moves) if move == 1]
     longest = max(after - before for before, after in pairwise((0, *grew)))  # of the phases that ended with growth
     pause = at_runs[-1] - grew[-1]
-    has_gone_on = len(grew) > 1 and not floor_per_run  # what came once, and bytes, have no pace
-    expected = pause * (levels[-1] - levels[0]) / grew[-1] if has_gone_on else math.inf
+    is_sure, has_gone_on = at_runs[-1] >= SURE_RUNS, len(grew) > 1 and not floor_per_run
+    # What came once, and bytes, have no pace; in few runs the pauses of before are what is known.
+    expected = pause * (levels[-1] - levels[0]) / grew[-1] if is_sure and has_gone_on else math.inf
     if expected < 1 and len(levels) > 3:  # noqa: PLR2004 - of which three are left: that nothing came says nothing
         return judge_checkpoints(levels[:-1], at_runs[:-1])
-    is_short = (at_runs[-1] < SURE_RUNS and pause < longest) or expected < _EXPECTED
+    is_short = (not is_sure and pause < longest) or expected < _EXPECTED
     if at_runs[-1] < _FEW_RUNS or is_short:
         rate = (levels[-1] - levels[0]) / at_runs[-1]
         return Growth(Outcome.INCONCLUSIVE, rate, f"grew, then paused, in too few runs to say that it stopped: {words}")
