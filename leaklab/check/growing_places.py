@@ -185,7 +185,7 @@ def grown_graphs(
     if members:
         return _by_holder([_graph_beside(view, one, n_runs) for one in graphs_beside(view, members, marks, n_runs)])
     longest, n_added = longest_graph(view, marks), growth.rate * judgement.at_runs[-1]
-    if longest is None:
+    if longest is None or not (growth.rate or longest.n_earlier):
         return []
     others = graphs_beside(view, [longest.vertex], marks, n_runs) if longest.is_handed_on else []
     n_found = longest.n_nodes + sum(other.n_nodes for other in others)

@@ -301,7 +301,10 @@ def _judge_graph(levels: Sequence[int], at_runs: Sequence[int], memories: Iterab
         at_runs: The measured runs after which they were taken.
         memories: How the memory grows in which graphs live.
     """
-    full = next((n for n, level in enumerate(levels) if is_lower_bound(level)), 0)
+    goes_on = any(memory is not None and memory.outcome is Outcome.LEAK for memory in memories)
+    full = next((n for n, level in enumerate(levels) if is_lower_bound(level)), None)
+    if full == 0 and goes_on:  # whether it is a graph that grows, its newest nodes tell
+        return Growth(Outcome.LEAK, 0.0, f"{levels[0]:,} nodes or more from the start: too many to be counted")
     if not full or levels[full] <= levels[0]:
         return judge_checkpoints(levels, at_runs)
     known = " -> ".join(f"{level:,}" for level in levels[:full])
@@ -309,7 +312,6 @@ def _judge_graph(levels: Sequence[int], at_runs: Sequence[int], memories: Iterab
         f"{known} -> {levels[full]:,} or more after {', '.join(map(str, at_runs[: full + 1]))} runs: too many to be "
         "counted since then"
     )
-    goes_on = any(memory is not None and memory.outcome is Outcome.LEAK for memory in memories)
     rate = (levels[full] - levels[0]) / at_runs[full]
     return Growth(Outcome.LEAK if goes_on else Outcome.INCONCLUSIVE, rate, reason)
 

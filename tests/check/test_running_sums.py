@@ -206,3 +206,14 @@ def test_a_graph_of_more_nodes_than_may_be_read_is_held_by_what_gets_longer(
     assert leak.unit == "graph nodes"
     assert leak.count_per_run == pytest.approx(60 * per_step, rel=0.05)
     assert "too many to be counted" in leak.reason
+
+
+def test_a_graph_that_was_too_large_before_the_check_is_found_by_its_newest_nodes() -> None:
+    kept = SimpleNamespace()
+    for _ in range(10):
+        state_carried_through_steps(kept)
+    report = leaklab.leakcheck(
+        lambda: state_carried_through_steps(kept), namespace={"kept": kept}, runs=24, sites=False, cure=False
+    )
+    assert [(leak.holder, leak.unit) for leak in report.leaks] == [("kept.state", "graph nodes")], str(report)
+    assert "from the start" in report.leaks[0].reason

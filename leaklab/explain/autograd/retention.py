@@ -177,6 +177,7 @@ class LongGraph:
         is_handed_on: Whether some of these are from before the last two runs and some are newer, or nobody knows.
         n_elsewhere: Nodes of measured runs, the last one left out, that live outside of this graph.
         n_of_run: Nodes that a run adds to it; 0 where nobody knows.
+        n_earlier: Nodes of measured runs before the last one.
     """
 
     vertex: int
@@ -184,6 +185,7 @@ class LongGraph:
     is_handed_on: bool = True
     n_elsewhere: int = 0
     n_of_run: int = 0
+    n_earlier: int = 0
 
 
 def longest_graph(view: HeapView, marks: GraphMarks = NO_MARKS) -> LongGraph | None:
@@ -209,7 +211,8 @@ def longest_graph(view: HeapView, marks: GraphMarks = NO_MARKS) -> LongGraph | N
     n_elsewhere = sum(number not in own for number in earlier)
     if view.n_unwalked and not is_handed_on:
         vertex = _carried(view, vertex)
-    return LongGraph(vertex, -size, is_handed_on, n_elsewhere, _n_of_run(own, marks))
+    n_earlier = sum(number < marks.newest for number in own)
+    return LongGraph(vertex, -size, is_handed_on, n_elsewhere, _n_of_run(own, marks), n_earlier)
 
 
 def _carried(view: HeapView, vertex: int) -> int:
