@@ -51,7 +51,7 @@ _N_WATCHED, _N_TRACED, _N_CLOSING = 2, 3, 2
 MAX_TRACED_RUNS = 3 * MAX_EACH
 _APART_SECONDS = 0.05
 """Of a run that takes longer, operations and Python's objects are noted in runs of their own: while tracemalloc is on,
-to note an operation takes twenty times as long."""
+to note an operation takes seventeen times as long."""
 _NOTING_SECONDS, _MOST_NOTING_SECONDS = 4.0, 60.0
 """So long the operations of a run are noted, or twice as long as it takes, but never longer than that."""
 _N_LINES = 2
@@ -233,7 +233,7 @@ class _MakingLines:
         if of_objects:
             storages.forget()
         with ExitStack() as stack:
-            n_frames = FEW_FRAMES if self.is_apart and of_storages else stack.enter_context(python_traces())
+            n_frames = None if self.is_apart and of_storages else stack.enter_context(python_traces())
             is_exact = stack.enter_context(storages.noted()) if of_storages else True
             yield from self._runs_inside(with_keeping=with_keeping)
             if keeping.missing:
@@ -283,8 +283,8 @@ class _MakingLines:
         for made, count in places.items():
             (self.elsewhere if made.is_elsewhere else self.lines)[fingerprint][made.line] += count
 
-    def _say_how_exact(self, n_frames: int, *, is_exact: bool) -> None:
-        if n_frames < FEW_FRAMES:
+    def _say_how_exact(self, n_frames: int | None, *, is_exact: bool) -> None:
+        if n_frames is not None and n_frames < FEW_FRAMES:
             self._runs.notes.append(
                 f"tracemalloc was already running with {n_frames} frame{'s' * (n_frames > 1)}: objects created inside "
                 "libraries could not be traced to your line"

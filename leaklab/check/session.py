@@ -6,7 +6,7 @@ import ast
 import functools
 import os
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from leaklab.heap.roots import other_threads
 from leaklab.heap.source_lines import CellNames
 from leaklab.lines.branches import BranchWatch
 from leaklab.measure.census import Baseline
-from leaklab.measure.level_history import KnownPlace
+from leaklab.measure.level_history import KnownPlace, LengthsAfterRuns
 from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import MIN_RUNS, Check, Leak, Settings
 from leaklab.model.sentences import RUNS, Progress
@@ -119,12 +119,7 @@ class LoopRuns(Protocol):
     def has_ended(self) -> bool:
         """Whether the loop has ended: that there are no more runs is nobody's failure."""
 
-    def note(
-        self,
-        places: Iterable[KnownPlace],
-        native_bytes: float,
-        lengths: Mapping[int, Sequence[tuple[int, int]]],
-    ) -> None:
+    def note(self, places: Iterable[KnownPlace], native_bytes: float, lengths: LengthsAfterRuns) -> None:
         """Hear of the places that grow, of what malloc hands out for them in a run, and of lengths of containers."""
 
     def note_endless(self, fingerprints: Collection[str]) -> None:

@@ -8,6 +8,7 @@ and attributes. A generator that is suspended in such a function goes on with th
 from __future__ import annotations
 
 import ast
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 from leaklab.cure.definitions import FUTURE_FLAGS, Definition, made_anew, take_definitions
 from leaklab.cure.edits import NotTriedError, Path, changed_code, code_objects, edited, parsed
 from leaklab.cure.keeping import to_the_end
-from leaklab.cure.live import attribute, evaluate, values_of
+from leaklab.cure.live import MISSING, attribute, evaluate, values_of
 from leaklab.cure.source import Program, Remade
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model.cure import Change
@@ -138,13 +139,22 @@ def begin_anew(expression: str, program: Program) -> None:
 
 
 def remake(one: Remade, program: Program) -> None:
-    """Put in the place of a container what the changed program would have there. Nothing takes that back."""
+    """Put in the place of a container what the changed program would have there. Nothing takes that back.
+
+    Raises:
+        NotTriedError: if the place cannot be reached.
+    """
     made = one.make(evaluate(one.place, program.namespace))
-    owner, _, name = one.place.rpartition(".")
-    if owner:
-        setattr(evaluate(owner, program.namespace), name, made)
-    else:
+    of_owner, _, name = one.place.rpartition(".")
+    if not of_owner:
         program.namespace[name] = made  # type: ignore[index]  # a dict
+        return
+    owner = evaluate(of_owner, program.namespace)
+    owner = sys.modules.get(of_owner, MISSING) if owner is MISSING else owner
+    if owner is MISSING:
+        msg = f"no variable leads to `{of_owner}`"
+        raise NotTriedError(msg)
+    setattr(owner, name, made)
 
 
 def _without_layers(function: FunctionType) -> Any:

@@ -237,15 +237,14 @@ def judge_checkpoints(levels: Sequence[float], at_runs: Sequence[int], *, floor_
     growth = _judge_pace(rates, phases, words)
     is_rare = not floor_per_run and levels[-1] - levels[-2] < _FEW_MORE and rates[-1] != rates[-2]
     is_rare &= max(rates) <= _MOST_APART * min(rates)
-    # Of what comes now and then one phase has more than the next: all of them together tell how often.
-    return (
-        replace(growth, rate=(levels[-1] - levels[0]) / at_runs[-1])
-        if is_rare and growth.outcome is Outcome.LEAK
-        else growth
-    )
+    if is_rare and growth.outcome is Outcome.LEAK:
+        # Of what comes now and then one phase has more than the next: all of them together tell how often.
+        return replace(growth, rate=(levels[-1] - levels[0]) / at_runs[-1])
+    return growth
 
 
 _FEW_MORE, _MOST_APART = 10, 3.0
+"""So few more in the last phase are a matter of chance, unless one phase went so many times as fast as another."""
 
 
 def _move(rate: float, floor_per_run: float) -> int:

@@ -166,7 +166,7 @@ def describe_path(
             )
         )
         local = expressions[-2] if len(expressions) > 1 else None
-        if local and _is_of_this_thread(objects[end], objects[previous], objects[previous - 1]):
+        if local and previous > 0 and _is_of_this_thread(objects[end], objects[previous], objects[previous - 1]):
             current = of_thread = f"{local}.__dict__"
         else:
             current = _joined_expression(current, reference.suffix)

@@ -2,7 +2,7 @@
 
 Most tensors that an autograd graph saves have no Python object, and tracemalloc knows no storage. A dispatch mode sees
 every operation with its results. What it notes it makes only once: with tracemalloc on, to note an operation takes
-200 us, and 9 us without, where the operation itself takes 3 us.
+150 us, and 9 us without, where the operation itself takes 2.4 us.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from enum import Enum
 from types import FrameType
 from typing import Any
 
@@ -37,12 +36,6 @@ Stack = tuple[Line, ...]
 """The lines of the calls, innermost first, up to leaklab's own; the function of a line is empty if it is not known."""
 
 
-class _Unknown(Enum):
-    """Says that something has not been looked for."""
-
-    UNKNOWN = 0
-
-
 class _Call:
     """A call under way: its code, the instruction that it is at, and the call that it was made in.
 
@@ -50,12 +43,11 @@ class _Call:
     however often they come: those made in one call are found below it by their instruction.
     """
 
-    __slots__ = ("below", "code", "line", "outer", "position")
+    __slots__ = ("below", "code", "outer", "position")
 
     def __init__(self, outer: _Call | None, code: types.CodeType | None, position: int) -> None:
         self.outer, self.code, self.position = outer, code, position
         self.below: dict[int | tuple[int, int], _Call] = {}
-        self.line: Line | _Unknown | None = _Unknown.UNKNOWN
 
     def to(self, code: types.CodeType, position: int) -> _Call:
         """Return the call of *code*, at that instruction, which is made in this one."""
@@ -84,6 +76,7 @@ class StorageLines:
         self._outermost = _Call(None, None, -1)
         self._made: dict[int, _Call] = {}
         self._seen: dict[int, _Call] = {}
+        self._lines: dict[_Call, Line | None] = {}
         self._fresh: dict[Any, bool] = {}
         self._frames: list[FrameType | None] | None = []
         self._until = math.inf
@@ -127,11 +120,11 @@ class StorageLines:
         return tuple(_line_at(each) for _file, each in itertools.islice(call.outward(), N_FRAMES))
 
     def _line_of_call(self, call: _Call) -> Line | None:
-        if call.line is _Unknown.UNKNOWN:
+        if call not in self._lines:
             innermost, asking = innermost_and_asking(call.outward(), self._known.__getitem__)
             chosen = asking or innermost
-            call.line = None if chosen is None else _line_at(chosen)
-        return call.line
+            self._lines[call] = None if chosen is None else _line_at(chosen)
+        return self._lines[call]
 
     def _mode(self) -> AbstractContextManager[Any]:
         import torch  # noqa: PLC0415 - it is loaded, or there is no mode

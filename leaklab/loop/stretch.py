@@ -16,7 +16,7 @@ from leaklab.check.pipeline import check_steps
 from leaklab.decide.length_readings import GrowthWitness
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.measure.cheap_counts import native_heap_bytes
-from leaklab.measure.level_history import HolderLengths, KnownPlace
+from leaklab.measure.level_history import HolderLengths, KnownPlace, LengthsAfterRuns
 from leaklab.model import Check, Leak, Outcome, Settings
 from leaklab.model.check import Verdict
 from leaklab.model.paths import path_of_script
@@ -83,12 +83,7 @@ class DoublingRuns:
         """Room for so many is needed."""
         return self._n_first * (2**_MOST_PHASES - 1) or _MOST_RUNS
 
-    def note(
-        self,
-        places: Iterable[KnownPlace],
-        native_bytes: float,
-        lengths: Mapping[int, Sequence[tuple[int, int]]],
-    ) -> None:
+    def note(self, places: Iterable[KnownPlace], native_bytes: float, lengths: LengthsAfterRuns) -> None:
         """Hear of the places that grow."""
         self._lengths.note(places, lengths)
         self.native_bytes = native_bytes

@@ -9,7 +9,7 @@ import gc
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -170,6 +170,10 @@ class KnownPlace(Protocol):
         """Whether the last object grows itself."""
 
 
+LengthsAfterRuns: TypeAlias = Mapping[int, Sequence[tuple[int, int]]]
+"""How long containers were, by their addresses: pairs of a run and the length after it."""
+
+
 class HolderLengths:
     """Knows growing containers by their addresses and types, until they die.
 
@@ -183,9 +187,7 @@ class HolderLengths:
         self._kinds: dict[str, tuple[int, int]] = {}
         self._lasting: set[str] = set()
 
-    def note(
-        self, places: Iterable[KnownPlace], lengths: Mapping[int, Sequence[tuple[int, int]]] = MappingProxyType({})
-    ) -> None:
+    def note(self, places: Iterable[KnownPlace], lengths: LengthsAfterRuns = MappingProxyType({})) -> None:
         """Remember *places* that were found to grow, and what the *lengths* of containers were, by address."""
         self.seen = {}
         for place in places:

@@ -202,7 +202,22 @@ class Stage:
         self.before = Stage.opened[-1] if Stage.opened else None
         Stage.opened.append(self)
 """
+LAYERS = """\
+import torch
+layers = []
+class Layer:
+    def __init__(self, scale):
+        self.scale = torch.full((9000,), scale)
+        layers.append(self)
+def forward(x):
+    for layer in layers:
+        x = x * layer.scale + 1.0
+    return x
+"""
 REFUSED = {
+    "layers that are applied in their order": (
+        LAYERS, "layer = Layer(0.5)\ny = forward(torch.ones(9000)).sum() + layer.scale.sum()", ("weakref",),
+    ),
     "sessions that are gone through, those asked for as well": (
         ENGINE.replace("            if not s.finished:\n", "            s.n = 1\n            if not s.finished:\n"),
         ASKED_FOR, (".pop(rid)",),

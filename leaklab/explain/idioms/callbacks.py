@@ -311,8 +311,9 @@ def _name_of_owner(node: ast.stmt, registers: ast.FunctionDef | ast.AsyncFunctio
 
 
 def _returns_itself(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    last = function.body[-1]
-    return isinstance(last, ast.Return) and last.value is not None and name_of(last.value) == function.args.args[0].arg
+    last, own = function.body[-1], function.args.args[:1]
+    returned = last.value if isinstance(last, ast.Return) else None
+    return returned is not None and [name_of(returned)] == [one.arg for one in own]
 
 
 def _returned_handles(case: Case) -> Iterator[Proposal]:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from leaklab.cure.case import Case, Store, last_name, name_of
-from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.live import evaluate
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, Remade, SourceText
 from leaklab.explain.idioms.windows import (
     is_asked_elsewhere,
@@ -35,7 +35,14 @@ _weakref_offset = type.__dict__["__weakrefoffset__"].__get__
 _IDENTITY = ("__hash__", "__eq__")
 _REGISTERING = frozenset({"__init__", "__post_init__"})
 _N_SAMPLED = 16
-_EMPTY = re.compile(r"\[\]|\{\}|list\(\)|dict\(\)|set\(\)|(collections\.)?deque\((\[\]|\(\))?\)")
+_EMPTY: dict[type, re.Pattern[str]] = {
+    list: re.compile(r"\[\]|list\(\)"),
+    dict: re.compile(r"\{\}|dict\(\)"),
+    set: re.compile(r"set\(\)"),
+    collections.deque: re.compile(r"(collections\.)?deque\((\[\]|\(\))?\)"),
+}
+_OF_ALL = frozenset({"sum", "any", "all", "min", "max", "len", "set", "frozenset", "sorted"})
+"""Functions that do not mind in which order they get something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ def made_weak(case: Case) -> Iterator[Proposal]:
     is none that anybody asks for.
     """
     store, held = case.store, case.held
-    if store is None or held is MISSING or not case.is_variable:
+    if store is None or not is_exactly(held, (dict, list, set)) or not case.is_variable:
         return
     yield from _goes_with_its_key(case, store)
     making = _making_of(case, store)
@@ -71,7 +78,7 @@ def made_weak(case: Case) -> Iterator[Proposal]:
         if store.how == "item" and not any(readers(case, store)):
             words = f"Let `{place}` have its keys weakly: an entry goes with the object that it is about."
             yield from _made(case, making, "weakref.WeakKeyDictionary()", weakref.WeakKeyDictionary, words)
-    elif is_exactly(held, (list, set)) and _are_objects(first_items(held, _N_SAMPLED)):
+    elif type(held) is not dict and _are_objects(first_items(held, _N_SAMPLED)):
         patch = case.patch()
         if _registers_itself(case, store) and _is_only_gone_through(case, store, patch):
             words = f"Let `{place}` have its entries weakly: it is there to go through what lives, not to keep it."
@@ -93,7 +100,7 @@ def limited(case: Case) -> Iterator[Proposal]:
     if n_kept <= 0:
         return
     limit = length or str(n_kept)
-    made = f"{_text_of_deque(making)}(maxlen={limit})"
+    made = f"{making.source.text_of(making.value).partition('(')[0]}(maxlen={limit})"
     words = f"Make `{store.container_text}` with a limit, `maxlen={limit}`{words}"
     for one in _made(case, making, made, partial(collections.deque, maxlen=n_kept), words):
         yield replace(one, full_after=runs_until(case, n_kept), emptied=(case.holder,))
@@ -117,10 +124,6 @@ def _number(case: Case, store: Store, making: _Making, length: str) -> int:
     value = evaluate(f"{owner}.{name}", case.program.namespace)
     is_there = any(making.source.text_of(target) == length for target in before)
     return value if is_there and type(value) is int else 0
-
-
-def _text_of_deque(making: _Making) -> str:
-    return making.source.text_of(making.value.func) if isinstance(making.value, ast.Call) else "collections.deque"
 
 
 def _goes_with_its_key(case: Case, store: Store) -> Iterator[Proposal]:
@@ -150,7 +153,8 @@ def _making_of(case: Case, store: Store) -> _Making | None:
     owner = evaluate(owner_place, case.program.namespace) if owner_place else None
     for source in _texts(case, store, name):
         nodes = (node for node in source.nodes if isinstance(node, (ast.Assign, ast.AnnAssign)))
-        found = [one for node in nodes if _belongs(source, node, owner) and (one := _as_making(source, node, name))]
+        own = (node for node in nodes if _belongs(source, node, owner))
+        found = [one for node in own if (one := _as_making(source, node, name, type(case.held))) is not None]
         if found:
             return found[0] if len(found) == 1 else None
     return None
@@ -163,10 +167,10 @@ def _texts(case: Case, store: Store, name: str) -> Iterator[SourceText]:
     yield from filter(None, map(case.source, dict.fromkeys(files)))
 
 
-def _as_making(source: SourceText, node: ast.Assign | ast.AnnAssign, name: str) -> _Making | None:
+def _as_making(source: SourceText, node: ast.Assign | ast.AnnAssign, name: str, kind: type) -> _Making | None:
     pairs = assigned(node) if isinstance(node, ast.Assign) else [(node.target, node.value)]
     for target, value in pairs:
-        if name_of(target) == name and value is not None and _EMPTY.fullmatch(source.text_of(value)):
+        if name_of(target) == name and value is not None and _EMPTY[kind].fullmatch(source.text_of(value)):
             return _Making(source, node, value)
     return None
 
@@ -218,12 +222,8 @@ def _registers_itself(case: Case, store: Store) -> bool:
 
 def _is_only_gone_through(case: Case, store: Store, patch: Patch) -> bool:
     """Return whether nobody wants an order or a place of the entries; write into *patch* what a set calls otherwise."""
-    for source, node in readers(case, store):
-        above = source.parent(node)
-        is_loop = isinstance(above, (ast.For, ast.comprehension)) and above.iter is node
-        is_counted = isinstance(above, ast.Call) and node in above.args and name_of(above.func) in ("len", "list")
-        if not (is_loop or is_counted or isinstance(above, ast.Compare)):
-            return False
+    if not all(_takes_any_order(source, node, type(case.held)) for source, node in readers(case, store)):
+        return False
     call = store.statement.value if isinstance(store.statement, ast.Expr) else None
     method = call.func if isinstance(call, ast.Call) else None
     if not isinstance(method, ast.Attribute) or method.attr not in ("append", "add"):
@@ -231,6 +231,23 @@ def _is_only_gone_through(case: Case, store: Store, patch: Patch) -> bool:
     if method.attr == "append":
         patch.replace(store.source, method, f"{store.source.text_of(method.value)}.add")
     return True
+
+
+def _takes_any_order(source: SourceText, node: ast.expr, kind: type) -> bool:
+    """Return whether the code that uses *node*, of *kind*, gets the same from its entries in whatever order.
+
+    A list may be there for its order: ``for layer in layers: x = layer(x)``.
+    """
+    above = source.parent(node)
+    if isinstance(above, ast.comprehension) and above.iter is node:
+        whole = source.parent(above)
+        asked = None if whole is None else source.parent(whole)
+        is_of_all = isinstance(asked, ast.Call) and name_of(asked.func) in _OF_ALL
+        return kind is set or is_of_all or isinstance(whole, ast.SetComp)
+    if isinstance(above, ast.For) and above.iter is node:
+        return kind is set or all(isinstance(one, ast.Expr) for one in above.body)
+    is_counted = isinstance(above, ast.Call) and node in above.args and name_of(above.func) in _OF_ALL
+    return is_counted or isinstance(above, ast.Compare)
 
 
 def _made(
