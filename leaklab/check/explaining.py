@@ -40,7 +40,8 @@ from leaklab.heap.view import BASELINE, Births, HeapView
 from leaklab.lines.open_branches import OpenBranches
 from leaklab.measure.measurement import Measurement
 from leaklab.model import Leak, ObjectGrowth, Outcome, TensorGrowth
-from leaklab.model.check import UNREAD_GRAPH
+from leaklab.model.check import GRAPH_UNIT, UNREAD_GRAPH
+from leaklab.runtime.autograd_graph import is_result
 from leaklab.runtime.gc_control import collect_quietly
 from leaklab.runtime.objects import (
     class_attribute,
@@ -124,7 +125,10 @@ def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
     ):
         sizer, retained = GroupSizer(view), RetainedBytes(view)
         branches = None if session.branches is None else OpenBranches(session.branches)
-        explained = _explain(Survey(view, measurement, judgement, sizer, retained, branches, session.in_loop))
+        in_loop = session.in_loop
+        survey = Survey(view, measurement, judgement, sizer, retained, branches, in_loop, session.long_graphs)
+        explained = _explain(survey)
+    session.long_graphs |= {leak.fingerprint for leak in explained.leaks if leak.unit == GRAPH_UNIT}
     freed = _verify_garbage(measurement, explained.leaks)
     return replace(explained, notes=(*explained.notes, *freed)) if freed else explained
 
@@ -263,7 +267,8 @@ def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
     kept = (one for one in findings if one.is_leak and keeps_graphs(one.leak) and not _is_in_unread_graph(one))
     groups = [finding.group for finding in kept]
     members = [member for group in groups if group is not None for member in group.members]
-    grown = grown_graphs(survey.view, survey.judgement, members, survey.measurement.graph_marks)
+    marks = survey.measurement.graph_marks
+    grown = grown_graphs(survey.view, survey.judgement, members, marks, survey.long_graphs)
     if not grown or None in groups:
         return []
     grown = [_judged_by_code(survey, finding) for finding in grown]
@@ -375,7 +380,7 @@ def _tensor_key(thing: object, base: type) -> tuple[str, tuple[int, ...], str, s
         shape = ()
     dtype = str(base.dtype.__get__(thing)).removeprefix("torch.")  # type: ignore[attr-defined]
     device = str(base.device.__get__(thing))  # type: ignore[attr-defined]
-    has_graph = base.grad_fn.__get__(thing) is not None  # type: ignore[attr-defined]
+    has_graph = is_result(thing)
     return type_name(type(thing)), shape, dtype, device, has_graph
 
 

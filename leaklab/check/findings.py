@@ -125,6 +125,7 @@ class Survey:
     retained: RetainedBytes
     branches: OpenBranches | None = None
     in_loop: bool = False
+    long_graphs: frozenset[str] = frozenset()
 
     @property
     def n_runs(self) -> int:

@@ -6,7 +6,7 @@ import contextvars
 import io
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -28,6 +28,7 @@ from leaklab.heap.paths import Described, fingerprint
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
+from leaklab.model.check import GRAPH_UNIT
 from leaklab.runtime.autograd_graph import gradient_of
 from leaklab.runtime.containers import keys_in
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
@@ -170,14 +171,19 @@ def _is_survivors(view: HeapView, vertex: int, lengths: Sequence[int]) -> bool:
 
 
 def grown_graphs(
-    view: HeapView, judgement: Judgement, members: Sequence[int] = (), marks: GraphMarks = NO_MARKS
+    view: HeapView,
+    judgement: Judgement,
+    members: Sequence[int] = (),
+    marks: GraphMarks = NO_MARKS,
+    known: Collection[str] = (),
 ) -> list[Finding]:
     """Return the tensors whose autograd graphs get longer by every run, the longest first.
 
     Their own graphs must hold what was added: nodes that pile up elsewhere belong to whoever keeps them. A second graph
     has what the first has not: of a running sum and of what is computed from it, the sum alone gets longer.
 
-    Nodes that are kept with *members*, what else leaks with its graphs, do not count.
+    Nodes that are kept with *members*, what else leaks with its graphs, do not count. *known* are the fingerprints of
+    those that an earlier look has found: the less may still be read of a graph, the less of it a later look sees.
     """
     growth, n_runs = _growth_of_graphs(judgement), judgement.at_runs[-1] - 2  # the last two may use what they made
     if growth.outcome is not Outcome.LEAK:
@@ -185,7 +191,7 @@ def grown_graphs(
     if members:
         return _by_holder([_graph_beside(view, one, n_runs) for one in graphs_beside(view, members, marks, n_runs)])
     longest, n_added = longest_graph(view, marks), growth.rate * judgement.at_runs[-1]
-    if longest is None or not (growth.rate or longest.n_earlier):
+    if longest is None:
         return []
     others = graphs_beside(view, [longest.vertex], marks, n_runs) if longest.is_handed_on else []
     n_found = longest.n_nodes + sum(other.n_nodes for other in others)
@@ -198,6 +204,8 @@ def grown_graphs(
     if view.n_unwalked and longest.n_of_run:
         rest = longest.n_of_run  # counted, where the growth of all nodes is a lower bound
     first = _graph_at(view, longest.vertex, replace(growth, rate=rest))
+    if not (growth.rate or longest.n_earlier or first.leak.fingerprint in known):
+        return []  # all that was read of it is of the last run, which may have made it anew
     return _by_holder([first, *(_graph_beside(view, other, n_runs) for other in others)])
 
 
@@ -236,7 +244,7 @@ def _graph_at(view: HeapView, vertex: int, growth: Growth) -> Finding:
         described,
         vertex,
         what=f"autograd graph of {type_name(type(thing))} {summary(thing)}",
-        unit="graph nodes",
+        unit=GRAPH_UNIT,
         growth=growth,
         bytes_per_run=growth.rate * node_bytes(1, 1),
         extra=(step,),

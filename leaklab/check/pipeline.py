@@ -203,7 +203,7 @@ def _measure_undisturbed(session: CheckSession) -> Generator[int | RunRequest, R
 
 def _measure(session: CheckSession, measurement: Measurement) -> Generator[int | RunRequest, Ran, None]:
     """Run phase after phase until every question has its answer, or a limit is reached."""
-    phases, session.judgement, session.explained = 0, None, None
+    phases, session.judgement, session.explained, session.long_graphs = 0, None, None, frozenset()
     session.seconds = session.counting_seconds = 0.0
     while not (session.failure or session.full):
         n_runs = _phase_of_loop(session, phases, measurement.n_runs)

@@ -164,6 +164,7 @@ class CheckSession:
         measurement: What was counted in the last attempt; there is none before the first.
         judgement: What the rules say of that; None if nothing was run.
         explained: What grows, as of the last run; None where the heap was not asked since.
+        long_graphs: Fingerprints of tensors whose graphs were seen to reach back over more than a run.
         is_doubted: Whether it was not decided of a place, when the heap was last asked, whether the code may end that.
         is_measured: Whether all runs have been made that are counted.
         seconds: The user's code took, warm-ups not counted.
@@ -195,6 +196,7 @@ class CheckSession:
     measurement: Measurement = field(init=False)
     judgement: Judgement | None = None
     explained: Explained | None = None
+    long_graphs: frozenset[str] = frozenset()
     is_doubted: bool = False
     is_measured: bool = False
     seconds: float = 0.0

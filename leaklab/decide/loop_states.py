@@ -20,7 +20,7 @@ from leaklab.decide.length_readings import NOTHING_SEEN, GrowthWitness, LengthRe
 from leaklab.decide.rising_level import Consequence, Free, consequence_of
 from leaklab.decide.survivors import longest_pause
 from leaklab.model import Leak, Outcome
-from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
+from leaklab.model.check import GRAPH_UNIT, UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import ACCELERATOR, HOST, LEVEL, MEMORIES, GrowingPlace, LoopState, StateChange, StretchCheck
 from leaklab.model.sentences import growth_sentence
 from leaklab.text import format_bytes
@@ -34,7 +34,7 @@ _SPAN = 8
 """A check that ends at so many times the steps it began at has seen that growth goes on at twice the steps."""
 _CLEAR_COUNT, _LONGER, _OVERDUE = 16, 1.2, 2
 Series = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-_NODES, _NATIVE, _GRAPH = "graph nodes", "native", "graph-kept"
+_NATIVE, _GRAPH = "native", "graph-kept"
 _DECISIVE = (Outcome.LEAK, Outcome.CLEAN, Outcome.BOUNDED)
 _EXPLAINED = 0.5
 """A level whose rise is by so large a part that of known places says nothing new."""
@@ -313,7 +313,7 @@ class LoopStates:
         is_proven = endless is not None and (last_step >= _SPAN * first_step or is_endless)
         if (is_again or is_proven) and leak.cause != _NATIVE and not self._readings.slows(leak.fingerprint):
             state = LoopState.LEAK
-        if leak.unit == _NODES:  # an autograd graph has no limit
+        if leak.unit == GRAPH_UNIT:  # an autograd graph has no limit
             state = LoopState.LEAK
         is_alarm = known is not None and known.stands and known.is_alarm
         if known is not None and known.leak is not None and not leak.sites:  # found before, and not looked for again

@@ -21,6 +21,7 @@ from leaklab.measure.checkpoint import heap_objects
 from leaklab.measure.slot_contents import MIN_BYTES
 from leaklab.model.heap_diff import TensorKind, Totals
 from leaklab.runtime.addresses import KindTable, kinds_of, types_at
+from leaklab.runtime.autograd_graph import is_result
 from leaklab.runtime.gc_control import collect_quietly, pause_gc, resume_gc, user_has_frozen
 from leaklab.runtime.objects import array_words, has_base, loaded_type, mro_of, no_torch_functions, type_name
 from leaklab.runtime.ours import is_machinery, parts_of_records
@@ -110,7 +111,7 @@ def _kind_of(base: Any, tensor: Any, name: str) -> TensorKind:
     try:
         dtype = str(base.dtype.__get__(tensor)).removeprefix("torch.")
         device = str(base.device.__get__(tensor))
-        has_graph = base.grad_fn.__get__(tensor) is not None
+        has_graph = is_result(tensor)
     except _UNKNOWN:
         return TensorKind(name, shape, "?", "?", has_graph=False)
     return TensorKind(name, shape, dtype, device, has_graph)

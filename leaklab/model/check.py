@@ -77,6 +77,8 @@ MIN_RUNS = 5
 
 DESCRIPTORS, CHILDREN = "file descriptors", "child processes"
 """Units of leaks that the kernel counts: no object needs to hold them, and they take no memory of this process."""
+GRAPH_UNIT = "graph nodes"
+"""The unit of a leak that is an autograd graph that gets longer."""
 UNREAD_GRAPH = "an autograd graph (most likely) that is too large to be read"
 """The holder of what hangs on more autograd nodes than can be followed."""
 UNFOLLOWED_NODES = "autograd nodes were not followed further"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from leaklab.model.check import CHILDREN, DESCRIPTORS, Check, Leak, Way
+from leaklab.model.check import CHILDREN, DESCRIPTORS, GRAPH_UNIT, Check, Leak, Way
 from leaklab.model.paths import Status
 from leaklab.text import format_bytes, unit_words, visible
 
@@ -27,7 +27,7 @@ _NOUNS = {
 }  # fmt: skip
 """How people call many of a kind; of other kinds they say ``Batch objects``."""
 _MIXED = " other kind"
-_OBJECTS, _BYTES, _CHARACTERS, _NODES = "objects", "bytes", "characters", "graph nodes"
+_OBJECTS, _BYTES, _CHARACTERS = "objects", "bytes", "characters"
 _LONGEST_EXPRESSION = 1_000  # characters: longer ones are not parsed
 _NAME_LIMIT = 40
 _OFTEN, _MANY_STEPS = 0.5, 1_000
@@ -55,7 +55,7 @@ def growth_sentence(leak: Leak, turn: str = "run") -> str:
     if leak.n_places > 1:
         return f"{leak.n_places:,} places like {quoted(leak.holder)} grow by {amount} {when}"
     if is_expression(leak.holder):
-        place = f"the autograd graph of {quoted(leak.holder)}" if leak.unit == _NODES else quoted(leak.holder)
+        place = f"the autograd graph of {quoted(leak.holder)}" if leak.unit == GRAPH_UNIT else quoted(leak.holder)
         return f"{place} grows by {amount} {when}"
     if leak.unit in (DESCRIPTORS, CHILDREN):
         return f"{when} leaves {amount} {'open' if leak.unit == DESCRIPTORS else 'behind'}"

@@ -268,9 +268,18 @@ def requires_grad(tensor: Any) -> bool:
 
 
 def is_result(tensor: Any) -> bool:
-    """Return whether *tensor* was made by an operation that its graph remembers."""
+    """Return whether *tensor* was made by an operation that its graph remembers; wraps no node, as ``grad_fn`` would.
+
+    The caller holds `leaklab.runtime.objects.no_torch_functions`.
+    """
     read = _of_tensors()
     return bool(read.requires_grad(tensor) and not read.is_leaf(tensor))
+
+
+def has_graph(tensor: Any) -> bool:
+    """Return whether *tensor* was computed and carries its graph, of which no node is wrapped."""
+    with no_torch_functions():
+        return is_result(tensor)
 
 
 def backward_hooks_of(tensor: Any) -> Any:

@@ -275,17 +275,22 @@ def part_of_library(filename: str) -> str | None:
     for folder in sys.path:
         if folder and filename.startswith(start := folder.rstrip(os.sep) + os.sep):
             part = filename[len(start) :]
-            if part.partition(os.sep)[0] in _installed_in(folder):
+            if f"\n{part.partition(os.sep)[0]}\n" in _installed_in(folder):
                 return part
     return None
 
 
 @functools.cache
-def _installed_in(folder: str) -> frozenset[str]:
-    """Return the packages and modules that ``pip install --target`` has put into *folder*, by the records of that."""
+def _installed_in(folder: str) -> str:
+    """Return the packages and modules that ``pip install --target`` has put into *folder*, by the records of that.
+
+    A name stands on a line of its own. A run may be the first to ask: text is nothing that the collector counts.
+    """
     names: set[str] = set()
-    for record in Path(folder).glob("*.dist-info/RECORD"):
-        with suppress(OSError, UnicodeDecodeError):
-            rows = record.read_text("utf-8").splitlines()
-            names.update(row.partition(",")[0].partition("/")[0] for row in rows)
-    return frozenset(names)
+    with suppress(OSError):
+        for path in Path(folder).iterdir():
+            if path.suffix == ".dist-info":
+                with suppress(OSError, UnicodeDecodeError):
+                    rows = (path / "RECORD").read_text("utf-8").splitlines()
+                    names.update(row.partition(",")[0].partition("/")[0] for row in rows)
+    return "\n".join(["", *names, ""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import pickle
+import sys
 import weakref
 from collections import Counter
 
@@ -15,6 +16,7 @@ from notebook_shell import Notebook
 import leaklab
 from leaklab.check.pipeline import check_steps
 from leaklab.model import Settings
+from leaklab.runtime.ours import Origin, origin_of
 
 pytestmark = pytest.mark.untraced  # a tracer makes objects of its own
 
@@ -44,6 +46,19 @@ def test_an_empty_cell_grows_nothing_many_times_in_a_row(notebook: Notebook, tim
 def test_an_empty_function_grows_nothing_many_times_in_a_row(times):
     for _ in range(times):
         assert_nothing_grew(leaklab.leakcheck(lambda: None, runs=12))
+
+
+def test_what_leaklab_notes_of_a_folder_is_nothing_that_the_run_has_left(tmp_path, monkeypatch):
+    """A run may be the first that calls a file of a folder: it is looked up whose that is."""
+    folders = [tmp_path / f"project{n}" for n in range(12)]
+    for folder in folders:
+        (folder / "tool-1.0.dist-info").mkdir(parents=True)
+        (folder / "tool-1.0.dist-info" / "RECORD").write_text("tool/__init__.py,,\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, *map(str, folders)])
+    new = iter(folders)
+    report = leaklab.leakcheck(lambda: origin_of(str(next(new) / "tool" / "x.py")), runs=10)
+    assert_nothing_grew(report)
+    assert origin_of(str(folders[0] / "tool" / "x.py")) is Origin.LIBRARY
 
 
 def test_an_empty_cell_with_as_many_runs_as_there_are_grows_nothing(notebook):

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from leaklab.heap.hidden_references import ArraySearch, hidden_edges
 from leaklab.heap.names import best_reference
-from leaklab.runtime.autograd_graph import GraphWalk
+from leaklab.runtime.autograd_graph import GraphWalk, has_graph
 
 autograd = sys.modules[GraphWalk.__module__]  # leaklab.autograd is the public function of this name
 
@@ -429,3 +429,18 @@ def test_another_function_made_there_is_taken_for_no_pack_hook():
     with torch.autograd.graph.saved_tensors_hooks(print, lambda packed: packed[0]):
         result = (leaf(3) * 2).exp()
     assert references(result.grad_fn, registered[0], of_heap()) == []
+
+
+def test_whether_a_tensor_has_a_graph_is_known_without_wrapping_a_node_of_it():
+    """A tensor's `grad_fn` would: of thousands of tensors too much of a graph would be wrapped for it to be freed."""
+    result = torch.ones(2, requires_grad=True) * 2
+
+    def n_wrapped() -> int:
+        return sum(type(thing).__name__ == "MulBackward0" for thing in gc.get_objects())
+
+    before = n_wrapped()
+    assert has_graph(result)
+    assert not has_graph(result.detach())
+    assert n_wrapped() == before
+    assert result.grad_fn is not None
+    assert n_wrapped() == before + 1

@@ -15,7 +15,7 @@ from leaklab.explain.autograd.nodes import GraphNodes, NameFile, read_graph
 from leaklab.explain.autograd.saved import MAX_OBJECTS, FoundTensors, SavedStorages
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.autograd import AutogradRecord, Drawing, DrawnBy, GraphBox, Sharing
-from leaklab.runtime.autograd_graph import is_result, number_of, requires_grad
+from leaklab.runtime.autograd_graph import has_graph, number_of, requires_grad
 from leaklab.runtime.graph_marks import NO_MARKS, UNSET, GraphMarks
 from leaklab.runtime.objects import is_tensor, no_torch_functions, type_name
 from leaklab.runtime.sizes import node_bytes
@@ -59,7 +59,7 @@ def explain_retention(
     holders = FoundTensors({**variables, **{_expression(start): thing for start, thing in starts.items()}})
     storages = SavedStorages(graph.nodes, holders)
     leaf_names = _leaf_names(graph, holders)
-    roots = [tensor for tensor in found.tensors if _has_graph(tensor)]
+    roots = [tensor for tensor in found.tensors if has_graph(tensor)]
     lines = {position: node.line for position, node in enumerate(graph.nodes) if node.line}
     return AutogradRecord(
         name=name,
@@ -88,11 +88,6 @@ def explain_retention(
 def _expression(start: str) -> str:
     """Return *start* so that ``[0]`` or ``.x`` may follow it."""
     return start if _SIMPLE.fullmatch(start) else f"({start})"
-
-
-def _has_graph(tensor: Any) -> bool:
-    with no_torch_functions():
-        return is_result(tensor)
 
 
 def _leaf_names(graph: GraphNodes, holders: FoundTensors) -> dict[int, str]:
@@ -248,12 +243,14 @@ def _nodes_of(view: HeapView, vertex: int) -> list[int]:
 def _n_of_run(own: Collection[int], marks: GraphMarks) -> int:
     """Return how many nodes a run adds to the graph that has the nodes *own*, of which the newest were read first.
 
-    Those of the last run but one are counted where some are older, and so all of them were read. Else those that were
-    read are as dense as all that a run makes.
+    Those of the last run but one are counted where some are older, and so all of them were read. Else the newer half of
+    those that were read is as dense as all that a run makes: of the oldest, which were met as inputs, some are missing.
     """
     if min(own) < marks.previous:
         return sum(marks.previous <= number < marks.newest for number in own)
-    return round(len(own) / (max(own) + 1 - min(own)) * (marks.newest - marks.previous))
+    newest, middle = max(own), (max(own) + min(own)) // 2
+    n_newer = sum(number > middle for number in own)
+    return round(n_newer / max(newest - middle, 1) * (marks.newest - marks.previous))
 
 
 _NO_GRAPH = (0, 0, -1, frozenset[int]())

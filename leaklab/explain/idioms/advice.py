@@ -14,6 +14,7 @@ from leaklab.explain.leaks.evidence import Evidence
 from leaklab.explain.leaks.ownership import Owner
 from leaklab.heap.nodes import VARIABLE_WORDS
 from leaklab.model import Leak
+from leaklab.model.check import GRAPH_UNIT
 
 SLOWING = frozenset({
     "graph-kept", "hook-left", "container-growth", "global-cache", "callback-registry", "tensor-kept", "closure-kept",
@@ -24,7 +25,6 @@ NAMESPACE = "globals()"
 """The holder of what is a variable itself."""
 HEAD_OF_GRAPH = ".grad_fn"
 """How a tensor refers to its graph."""
-_GRAPH_UNIT = "graph nodes"
 _WRAPPED = re.compile(r"\.(forward|step|backward|__call__)$")
 """A method that runs call, and that holds one layer more after each."""
 _CLEARED = frozenset({
@@ -98,7 +98,7 @@ def with_effect(leaks: Sequence[Leak], slower: float | None = None, n_runs: int 
 
 
 def _is_run_again(leak: Leak) -> bool:
-    return leak.cause == "hook-left" or leak.unit == _GRAPH_UNIT or bool(_WRAPPED.search(leak.holder))
+    return leak.cause == "hook-left" or leak.unit == GRAPH_UNIT or bool(_WRAPPED.search(leak.holder))
 
 
 def _may_be_read_again(leak: Leak) -> bool:

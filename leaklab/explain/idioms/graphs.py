@@ -21,12 +21,13 @@ from leaklab.explain.idioms.advice import (
     place_words,
     written,
 )
-from leaklab.explain.idioms.tensors import has_graph
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
 from leaklab.heap.source_lines import ADDING
+from leaklab.model.check import GRAPH_UNIT
+from leaklab.runtime.autograd_graph import has_graph
 from leaklab.runtime.containers import items_in
-from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type, no_torch_functions
+from leaklab.runtime.objects import is_kind_of, is_tensor, loaded_type
 
 BY_ATTRIBUTES = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 """A variable, or an attribute of one: what a statement can bind anew, whatever it is."""
@@ -38,7 +39,7 @@ _COUNTED = frozenset({"step", "zero_grad"})
 
 def graph_kept(e: Evidence) -> Advice | None:
     """A tensor with its autograd graph is stored or added to, or hidden state is carried without detach."""
-    if e.unit == "graph nodes":
+    if e.unit == GRAPH_UNIT:
         return _growing_graph(e)
     if not e.has_graph or e.crossing is None:
         return None
@@ -171,7 +172,7 @@ def _owner(case: Case) -> str:
     """
     steps = case.leak.path.steps
     heads = [number for number, step in enumerate(steps) if step.reference == HEAD_OF_GRAPH]
-    is_growing = case.leak.unit == "graph nodes"
+    is_growing = case.leak.unit == GRAPH_UNIT
     if not heads and not is_growing:
         return ""
     place = case.holder
@@ -190,8 +191,7 @@ def _owner(case: Case) -> str:
 
 def _is_carrying(held: Any) -> bool:
     if is_tensor(held):
-        with no_torch_functions():
-            return has_graph(held)
+        return has_graph(held)
     return type(held) is tuple and any(map(_is_carrying, items_in(held)))
 
 

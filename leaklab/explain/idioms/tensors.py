@@ -17,6 +17,7 @@ from leaklab.cure.source import Patch, Proposal
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
 from leaklab.explain.leaks.evidence import Evidence, is_view
 from leaklab.model import Status
+from leaklab.runtime.autograd_graph import has_graph
 from leaklab.runtime.containers import entries_in, first_items, item_at, items_in, values_in
 from leaklab.runtime.objects import (
     class_attribute,
@@ -355,12 +356,6 @@ def _call_for(tensors: Sequence[Any]) -> tuple[str, bool]:
             return ".item()", True
     carries = any(has_graph(one) for one in tensors)
     return (".detach()" if carries else "") + (".clone()" if any(is_view(one) for one in tensors) else ""), False
-
-
-def has_graph(tensor: Any) -> bool:
-    """Return whether *tensor* was computed and carries its graph."""
-    base: Any = loaded_type("torch", "Tensor")
-    return base.grad_fn.__get__(tensor) is not None
 
 
 def _is_worth(tensor: Any) -> bool:

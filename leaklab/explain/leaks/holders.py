@@ -19,7 +19,7 @@ from leaklab.heap.reachability import led_to, references_to
 from leaklab.heap.shortest_paths import ROOT
 from leaklab.heap.view import HeapView
 from leaklab.model import Leak
-from leaklab.model.check import Way
+from leaklab.model.check import GRAPH_UNIT, Way
 from leaklab.model.sentences import without_positions
 from leaklab.runtime.addresses import Ints
 from leaklab.runtime.objects import type_name
@@ -32,7 +32,6 @@ _SHARE = 0.5
 """Who keeps less than this share of what the others keep is not named: a loop variable, a last result."""
 _MAX_COMPARED = 64
 _OWN_DICT = ".__dict__"
-_GRAPH_UNIT = "graph nodes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +92,7 @@ class RetainedBytes:
         self._n_asked += 1
         if self._n_asked > MAX_MEASURED:
             return leak
-        weigh = bytes_of_graphs if leak.unit == _GRAPH_UNIT else bytes_in_place
+        weigh = bytes_of_graphs if leak.unit == GRAPH_UNIT else bytes_in_place
         return replace(leak, retained_bytes=weigh(self._view, chains))
 
 

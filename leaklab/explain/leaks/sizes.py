@@ -17,7 +17,7 @@ from leaklab.heap.reachability import references_of
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model.check import NativeParts
 from leaklab.runtime.addresses import Ints
-from leaklab.runtime.autograd_graph import is_node_type, number_of
+from leaklab.runtime.autograd_graph import has_graph, is_node_type, number_of
 from leaklab.runtime.containers import newest_items, newest_pairs
 from leaklab.runtime.graph_marks import UNSET
 from leaklab.runtime.objects import (
@@ -121,7 +121,7 @@ class GroupSizer:
             n_bytes=data_bytes + cpp_bytes(self._view, vertices),
             others=tuple((name, count) for name, count in names.most_common(8) if name != main_kind),
             kinds=frozenset(names),
-            has_graph=any(_has_graph(objects[vertex]) for vertex in tensors),
+            has_graph=any(has_graph(objects[vertex]) for vertex in tensors),
         )
 
     def _threads_that_hold(self, entries: Sequence[int], members: Sequence[int]) -> list[int]:
@@ -205,12 +205,6 @@ class GroupSizer:
         if not self._view.carriers or marks.newest == UNSET or not is_node_type(type(self._view.objects[vertex])):
             return is_below
         return marks.first <= number_of(self._view.objects[vertex]) < marks.newest
-
-
-def _has_graph(tensor: object) -> bool:
-    base = loaded_type("torch", "Tensor")
-    with no_torch_functions():
-        return base is not None and base.grad_fn.__get__(tensor) is not None  # type: ignore[attr-defined]  # a tensor
 
 
 def has_optimizer(view: HeapView, members: Sequence[int]) -> bool:
