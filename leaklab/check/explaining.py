@@ -67,8 +67,7 @@ def explain(session: CheckSession) -> Explained:
 
     A loop that goes on does not wait for a word about what has stopped.
     """
-    none = (0,) * session.measurement.n_runs
-    nothing = Explained(kept=session.measurement.cohorts.sizes(), tensors_kept=none, tensor_bytes_kept=none)
+    nothing = unexplained(session)
     judgement = session.judgement
     is_asked = judgement is not None and (judgement.growing if session.in_loop else judgement.says_anything)
     if judgement is None or not is_asked:
@@ -76,18 +75,29 @@ def explain(session: CheckSession) -> Explained:
     try:
         return _doubted(session, explain_growth(session, judgement))
     except MemoryError:
-        return replace(nothing, open_questions=(_NO_MEMORY,))
+        return unexplained(session, _NO_MEMORY)
 
 
-def as_far_as_memory_goes(
-    further: Generator[int | RunRequest, Ran, Explained], explained: Explained
+def unexplained(session: CheckSession, why: str = "") -> Explained:
+    """Return what was counted, and nothing of what keeps it; *why*, where that was asked for and could not be told."""
+    none, open_questions = (0,) * session.measurement.n_runs, (why,) if why else ()
+    kept = session.measurement.cohorts.sizes()
+    return Explained(kept=kept, tensors_kept=none, tensor_bytes_kept=none, open_questions=open_questions)
+
+
+def as_far_as_possible(
+    session: CheckSession, further: Generator[int | RunRequest, Ran, Explained], explained: Explained
 ) -> Generator[int | RunRequest, Ran, Explained]:
-    """Return what *further* runs tell; where our own memory runs out in these, what was known before, and a note."""
+    """Return what *further* runs tell; where memory or an interrupt ends that, what was known, and a note."""
     try:
         return (yield from further)
     except MemoryError:
-        note = "memory ran out in further runs: what they would have shown about the leaks is missing"
-        return replace(explained, later_notes=(*explained.later_notes, note))
+        why = "memory ran out"
+    except session.interrupts:
+        why = "an interrupt came"
+        yield from session.interrupted("the search for lines")
+    note = f"{why} in further runs: what they would have shown about the leaks is missing"
+    return replace(explained, later_notes=(*explained.later_notes, note))
 
 
 def _doubted(session: CheckSession, explained: Explained) -> Explained:

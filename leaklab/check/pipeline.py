@@ -16,8 +16,8 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from leaklab.check.cures import TrialsBeside, find_cures
-from leaklab.check.explaining import as_far_as_memory_goes, explain
+from leaklab.check.cures import Cures, TrialsBeside, find_cures
+from leaklab.check.explaining import as_far_as_possible, explain, unexplained
 from leaklab.check.findings import Explained
 from leaklab.check.judging import judge
 from leaklab.check.line_search import MAX_TRACED_RUNS, find_lines, whose
@@ -51,7 +51,7 @@ from leaklab.lines.native import require_memray
 from leaklab.measure.census import DisturbedError
 from leaklab.measure.measurement import Measurement
 from leaklab.model import MIN_RUNS, Leak, Outcome, Settings
-from leaklab.model.sentences import LINES, RUNS, Progress
+from leaklab.model.sentences import LINES, RUNS, Progress, pile_words
 from leaklab.runtime.gc_control import FROZEN_BY_PYTHON, GcState, user_lets_collect
 
 _SHORT_RUNS, _SHORT_SECONDS = 111, 0.005
@@ -131,10 +131,10 @@ def check_steps(
         yield from _warm_up(session)
         yield from _measure_undisturbed(session)
         session.is_measured = True
-        explained = session.explained or explain(session)
+        explained = session.explained or (yield from _explained(session))
         is_known = session.knows(explained.leaks)
         for step in () if is_known else _MEASURING_STEPS:
-            explained = yield from as_far_as_memory_goes(step(session, explained), explained)
+            explained = yield from as_far_as_possible(session, step(session, explained), explained)
         explained = apart_from_small(explained, settings.min_bytes)
         check = record_of(session, explained)
         if in_loop is not None:
@@ -146,9 +146,13 @@ def check_steps(
         if is_known:
             explained = replace(explained, later_notes=(*explained.later_notes, _KNOWN))
         for step in () if is_known else _TRACING_STEPS:
-            explained = yield from as_far_as_memory_goes(step(session, explained), explained)
+            explained = yield from as_far_as_possible(session, step(session, explained), explained)
         as_completed = partial(completed, check, explained)
-        cures = {} if is_known else (yield from find_cures(session, explained, checked, as_completed))
+        cures: Cures = {}
+        try:
+            cures = cures if is_known else (yield from find_cures(session, explained, checked, as_completed))
+        except session.interrupts:
+            yield from session.interrupted("the trials of changes")
     finally:
         restored = state.restore() if in_loop is None else ()
     check = as_completed(cures, restored)
@@ -223,13 +227,17 @@ def _measure(session: CheckSession, measurement: Measurement) -> Generator[int |
             break
         try:
             yield from _run_phase(session, measurement, n_runs)
+            phases += 1
+            session.judgement = judge(measurement) if measurement.n_runs else None
+            yield from _look_early(session, phases)
         except MemoryError:  # ours: what the user's code raises does not come here
             session.failure = f"memory ran out before the objects of run {measurement.n_runs} were counted"
             session.judgement = None
             return
-        phases += 1
-        session.judgement = judge(measurement) if measurement.n_runs else None
-        _look_early(session, phases)
+        except session.interrupts:  # what was found before that is told
+            session.judgement = None
+            yield from session.interrupted(f"the count after run {measurement.n_runs}")
+            return
 
 
 def _fitting(session: CheckSession, phases: int, n_runs: int) -> int:
@@ -263,7 +271,17 @@ def _phase_of_loop(session: CheckSession, phases: int, n_runs: int) -> int | Non
     return session.loop.next_phase(phases, n_runs, is_open=is_open, is_settled=is_settled)
 
 
-def _look_early(session: CheckSession, phases: int) -> None:
+def _explained(session: CheckSession) -> Generator[RunRequest, Ran, Explained]:
+    """Look for the holders of what grows, unless an interrupt ends that."""
+    try:
+        return explain(session)
+    except session.interrupts:
+        yield from session.interrupted("the search for holders")
+    piles = () if session.judgement is None else session.judgement.piles()
+    return unexplained(session, f"{pile_words(piles) if piles else 'something grows'}, and it is open what keeps it")
+
+
+def _look_early(session: CheckSession, phases: int) -> Generator[RunRequest, Ran, None]:
     """Explain what grows before the runs are over, where that may save further ones, or where these take long.
 
     Then it is known early which files of libraries are to be watched: of a cell that gets no more than 40 runs, few are
@@ -284,7 +302,7 @@ def _look_early(session: CheckSession, phases: int) -> None:
             if phases == 1 and session.loop is None:
                 session.tell_piles()
             return
-        session.explained = explain(session)
+        session.explained = yield from _explained(session)
         session.is_doubted = bool(session.explained.suspects)
         if session.branches is not None:
             session.branches.watch_too(session.explained.owners)

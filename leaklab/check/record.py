@@ -72,7 +72,7 @@ def _withdrawn(session: CheckSession, explained: Explained) -> list[str]:
 def _run_rows(measurement: Measurement, explained: Explained) -> tuple[Run, ...]:
     """Return the figures of every measured run."""
     rows = []
-    for number in range(1, measurement.n_runs + 1):
+    for number in range(1, len(explained.kept) + 1):  # one whose count was given up is not told
         figures = measurement.meters.row(number)
         rows.append(
             Run(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from leaklab.check.judging import Judgement
 from leaklab.cure.applying import ReplaceableCell
@@ -82,6 +82,16 @@ def thread_words(names: Sequence[str]) -> str:
     named = ", ".join(map(repr, names[:_N_NAMED]))
     more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
     return f"thread{'s' * (len(names) > 1)} {named}{more}"
+
+
+class _Interrupted(AbstractContextManager[None]):
+    """Hands an interrupt to who makes the runs."""
+
+    def __enter__(self) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def __exit__(self, *_raised: object) -> None:
+        """There is nothing to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +285,20 @@ class CheckSession:
         """Number of the next run."""
         return self.measurement.n_runs + 1
 
+    @property
+    def interrupts(self) -> tuple[type[KeyboardInterrupt], ...]:
+        """What may be told as `interrupted`: nothing in a loop that goes on, or where other processes run it too."""
+        return () if self.in_loop or self.among_ranks else (KeyboardInterrupt,)
+
     def note(self, ran: Ran, run: str) -> bool:
         """Take in a run; return whether the check goes on."""
         _seconds, failure = ran
         self.failure = f"{failure} in {run}" if failure else ""
         return not failure
+
+    def interrupted(self, where: str) -> Generator[RunRequest, Ran, None]:
+        """Take an interrupt of our own work for one of a run: who makes the runs raises it when the report is there."""
+        self.note((yield RunRequest(self.next_run, 0, _Interrupted())), where)
 
     def baseline(self) -> Baseline:
         """Return what sees births from now on; it has to bear what the code does to the collector."""

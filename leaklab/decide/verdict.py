@@ -51,7 +51,9 @@ def conclude(  # noqa: PLR0917 - a check ends with these, in this order
     if failure and not n_runs:
         return Verdict(Outcome.INCONCLUSIVE, f"the check ended early ({failure}): nothing was measured", n_runs)
     if failure:
-        seen = "showed no leak, but cannot exclude one" if not suspects else f"are too few to decide; {_grew(suspects)}"
+        seen = "showed no leak, but cannot exclude one"
+        if suspects or open_questions:
+            seen = f"are too few to decide; {_grew(suspects) if suspects else open_questions[0]}"
         reason = f"the check ended early ({failure}): {_runs(n_runs)} {seen}"
         return Verdict(Outcome.INCONCLUSIVE, f"{reason}{_and_small(small)}", n_runs)
     if n_runs < MIN_RUNS:

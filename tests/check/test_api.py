@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
+import pkgutil
+import signal
+import sys
+import threading
+import time
 import weakref
 
 import pytest
+import torch
 
 import leaklab
+from leaklab.model import Outcome
 
 pytestmark = pytest.mark.untraced
 
@@ -187,6 +195,49 @@ def test_an_argument_of_the_wrong_type_is_named_before_anything_runs(argument, v
 def test_settings_that_allow_no_verdict_are_refused(argument, value, message):
     with pytest.raises(ValueError, match=message):
         leaklab.leakcheck(lambda: None, **{argument: value})
+
+
+def interrupted_in(monkeypatch: pytest.MonkeyPatch, place: str, at_call: int = 1) -> leaklab.LeakReport:
+    """Check what leaks, where an interrupt comes in our own work, and return the report that is raised with it."""
+    kept: list[torch.Tensor] = []
+    module, _, name = place.rpartition(".")
+    own, calls = pkgutil.resolve_name(place), itertools.count(1)
+
+    def pressed(*args: object, **kwargs: object) -> object:
+        if next(calls) == at_call:
+            signal.raise_signal(signal.SIGINT)
+        return own(*args, **kwargs)
+
+    monkeypatch.setattr(pkgutil.resolve_name(module), name, pressed)
+    before = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), sys.gettrace(), threading.active_count()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        leaklab.leakcheck(lambda: (kept.append(torch.ones(1000)), time.sleep(0.05)), namespace={"kept": kept}, runs=24)
+    assert before == (
+        gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), sys.gettrace(), threading.active_count()
+    )  # fmt: skip
+    report: leaklab.LeakReport = caught.value.leaklab_report  # type: ignore[attr-defined]
+    return report
+
+
+@pytest.mark.parametrize(
+    ("place", "at_call", "why"),
+    [
+        ("leaklab.check.pipeline.Measurement.finish_run", 17, "KeyboardInterrupt in the count after run 16"),
+        ("leaklab.check.line_search.LineWriter", 1, ""),
+        ("leaklab.check.pipeline.find_cures", 1, ""),
+    ],
+)
+def test_an_interrupt_between_two_runs_loses_nothing_that_was_found(monkeypatch, place, at_call, why):
+    report = interrupted_in(monkeypatch, place, at_call)
+    assert [leak.holder for leak in report.leaks] == ["kept"], str(report)
+    assert report.check.failure == why
+
+
+def test_an_interrupt_while_holders_are_looked_for_says_what_piled_up(monkeypatch):
+    report = interrupted_in(monkeypatch, "leaklab.check.explaining.borrow_heap")
+    assert report.verdict.outcome is Outcome.INCONCLUSIVE
+    assert report.check.failure == "KeyboardInterrupt in the search for holders"
+    assert "1 tensor more every run, and it is open what keeps it" in report.verdict.reason
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, StopIteration, SystemExit, GeneratorExit])

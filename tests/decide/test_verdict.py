@@ -186,6 +186,15 @@ def test_too_few_runs_are_inconclusive(n_runs, failure, reason):
     assert verdict.reason == reason
 
 
+def test_a_check_that_ended_early_says_what_it_leaves_open():
+    question = "1 tensor more every run, and it is open what keeps it"
+    verdict = conclude([], [], [question], 8, None, "KeyboardInterrupt in the search for holders")
+    assert str(verdict) == (
+        "inconclusive: the check ended early (KeyboardInterrupt in the search for holders): 8 runs are too few to decide; "
+        "1 tensor more every run, and it is open what keeps it"
+    )
+
+
 def phases(max_runs=None, *, seconds_per_run=0.001, max_seconds=60.0, growing=True, is_open=True, is_sure=False):
     """Play a check in which every run takes as long, and the answers stay the same."""
     lengths = []
