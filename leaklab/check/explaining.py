@@ -162,6 +162,9 @@ def _explain(survey: Survey) -> Explained:
     aside = [finding.leak for finding in findings if finding.aside or finding.growth.outcome is Outcome.INCONCLUSIVE]
     # A log is none that anybody has to decide on: as a leak it would not be told either.
     undecided = [one for one in _worth_showing(findings, Outcome.INCONCLUSIVE) if not _is_mere_log(one)]
+    # Of what is made anew, none of an earlier run is alive: a plot has more or fewer ticks from one run to the next.
+    made_anew = {finding.leak.fingerprint for finding in remade}
+    kept = [one.leak for one in undecided if one.leak.fingerprint not in made_anew]
     tensors_kept, tensor_bytes_kept = kept_tensors(view, survey.sizer, n_runs)
     bounded = drop_covered_bounds([finding.leak for finding in _worth_showing(findings, Outcome.BOUNDED)], leaks)
     found = (finding for finding in findings if finding.is_leak)
@@ -175,7 +178,7 @@ def _explain(survey: Survey) -> Explained:
         containers=tuple(finding.row for finding in findings if finding.row is not None)[:MAX_ROWS],
         notes=(*view.notes, *survey.retained.notes, *asides),
         open_questions=tuple(f"{one.leak.what} in {one.leak.holder}: {one.growth.reason}" for one in undecided),
-        suspects=ranked([finding.leak for finding in undecided if finding.leak.count_per_run > 0]),
+        suspects=ranked([leak for leak in kept if leak.count_per_run > 0]),
         n_aside=len(asides),
         logs=drop_covered_bounds(logs, bounded),
         kept=measurement.cohorts.sizes(),

@@ -383,7 +383,7 @@ def _run_phase(session: CheckSession, measurement: Measurement, n_runs: int) -> 
         if not session.note(ran, f"run {number}"):
             break  # what it left is that of half a run
         before = time.perf_counter()
-        measurement.finish_run(ran[0])
+        measurement.finish_run(ran[0], session.branches.native_bytes if session.branches is not None else 0)
         session.counting_seconds += time.perf_counter() - before
         session.full = measurement.full_words() if number >= MIN_RUNS else ""
         if session.full or session.seconds_left < 0:

@@ -31,6 +31,7 @@ from leaklab.check.session import CheckSession, Ran
 from leaklab.decide.growth import CREEP_FLOOR_BYTES, NATIVE_FLOOR_BYTES, SURE_RUNS, Growth
 from leaklab.explain.leaks.groups import LeakAddress, address_of_growth
 from leaklab.heap.borrow import borrow_heap
+from leaklab.heap.shortest_paths import hops_to
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.model import Leak, Outcome
 from leaklab.runtime.objects import (
@@ -281,12 +282,13 @@ def _leaves(view: HeapView, thing: object) -> Iterator[tuple[object, ...]]:
 
 
 def _users(view: HeapView) -> Iterator[int]:
-    """Yield what the user's own roots reach, the cheapest paths first; the history of the notebook is not theirs."""
+    """Yield what the user's own roots reach, the cheapest paths first, each after what leads to it; no history."""
     is_users = np.array([not (s.is_library or s.is_history or s.is_shells) for s in view.starts] or [False])
     root_of = view.tree.root_of
     reached = np.flatnonzero((root_of >= 0) & is_users[root_of])
     yield from ([view.namespace] if view.namespace >= 0 else [])
-    yield from reached[np.argsort(view.tree.cost[reached], kind="stable")].tolist()
+    # Of two with paths of one cost, one may lead to the other.
+    yield from reached[np.lexsort((hops_to(view.tree)[reached], view.tree.cost[reached]))].tolist()
 
 
 def _up_from(parents: list[int], vertex: int) -> Iterator[int]:

@@ -11,7 +11,7 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from leaklab.heap.names import best_reference, name_references
+from leaklab.heap.names import Namer, best_reference, name_references
 from leaklab.heap.names.code import code_words, function_words
 from leaklab.heap.names.containers import attribute_reference, keys_of
 from leaklab.heap.names.reference import (
@@ -132,6 +132,7 @@ def describe_path(
     *,
     summaries: bool = True,
     name_key: Callable[[int], str] | None = None,
+    name: Namer = best_reference,
 ) -> Described:
     """Name the references along *objects*.
 
@@ -145,8 +146,9 @@ def describe_path(
         notes: One for each object, or none at all. Folded objects lose theirs unless the step has none.
         summaries: Whether steps may show shapes and lengths.
         name_key: Returns Python for the object under which a dict has ``objects[n]``; empty where there is none.
+        name: As for `fold`.
     """
-    hops = [_by_named_key(hop, name_key) for hop in fold(objects)]
+    hops = [_by_named_key(hop, name_key) for hop in fold(objects, name)]
     start = Hop(_root_reference(objects[0], expression), 0)
     if hops and _is_namespace(objects[0], expression):
         first = hops[0]
@@ -272,16 +274,17 @@ class PathJoint(NamedTuple):
     child: Any
 
 
-def fold(objects: Sequence[object]) -> list[Hop]:
+def fold(objects: Sequence[object], name: Namer = best_reference) -> list[Hop]:
     """Name the references between consecutive *objects*, and fold those that programmers write as one.
 
     Instance, ``__dict__``, value becomes ``.attribute``. Each rule looks at two references in a row and the three
     objects that they join; it returns the one reference from the first object to the third, or None. Rules are applied
     until none fits: function, closure tuple, cell, value folds in two steps to ``closure variable 'mask' of <lambda>``.
+    *name* names the reference from one object to the next.
     """
     hops: list[Hop] = []
     for end in range(1, len(objects)):
-        hops.append(Hop(best_reference(objects[end - 1], objects[end]), end))
+        hops.append(Hop(name(objects[end - 1], objects[end]), end))
         while len(hops) > 1:
             start = hops[-3].end if len(hops) > 2 else 0  # noqa: PLR2004 - the hop before the two that may be folded
             joint = PathJoint(

@@ -85,6 +85,20 @@ def search(
     return PathTree(walk.parent, walk.root_of, np.where(walk.cost == _FAR, NOT_REACHED, walk.cost))
 
 
+def hops_to(tree: PathTree) -> Ints:
+    """Return how many references lead from its root to each vertex: 0 for roots, and for what none reaches.
+
+    By pointer jumping: in each round every vertex looks twice as far up (Hillis and Steele, 1986).
+    """
+    up = tree.parent.astype(np.int64)
+    hops = (up >= 0).astype(np.int64)
+    while len(below := np.flatnonzero(up >= 0)):
+        above = up[below]
+        hops[below] += hops[above]
+        up[below] = up[above]
+    return hops
+
+
 def path_to(tree: PathTree, vertex: int) -> list[int]:
     """Return the vertices from the root to *vertex*, root first; empty if no root reaches it."""
     if tree.root_of[vertex] == NOT_REACHED:

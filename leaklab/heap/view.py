@@ -17,6 +17,7 @@ import numpy.typing as npt
 from leaklab.heap.dominators import DominatorTree, dominators
 from leaklab.heap.found_by_name import begin_at_name
 from leaklab.heap.index import HeapIndex
+from leaklab.heap.names import Namer, Reference, best_reference
 from leaklab.heap.names.containers import keys_of
 from leaklab.heap.names.reference import has_plain_items
 from leaklab.heap.names_by_others import expression_of, route_to
@@ -97,6 +98,7 @@ class HeapView:
     graph_marks: GraphMarks = NO_MARKS
     _described: dict[int, Described] = field(default_factory=dict)
     _routes: dict[int, list[int]] = field(default_factory=dict)
+    _names: dict[tuple[int, int], Reference] = field(default_factory=dict)
 
     @cached_property
     def is_tensor(self) -> npt.NDArray[np.bool_]:
@@ -141,6 +143,13 @@ class HeapView:
     def storages(self) -> Storages:
         """The storages of all tensors."""
         return storages_in(self.objects, self.kinds, self.tensors, self.index, self.n_heap)
+
+    def name(self, holder: object, held: object) -> Reference:
+        """Return what the reference from one object of the heap to another is called; found once, of many paths."""
+        both = id(holder), id(held)
+        if both not in self._names:
+            self._names[both] = best_reference(holder, held)
+        return self._names[both]
 
     def is_reached(self, vertex: int) -> bool:
         """Return whether any root reaches *vertex*, or it is the dict of the user's variables itself."""
@@ -207,6 +216,8 @@ class HeapView:
         statuses: list[Status],
         name_key: Callable[[int], str],
         n_old: int,
+        *,
+        name: Namer = best_reference,
     ) -> Described:
         left_out, start = begin_at_name(start, things, n_old)
         described = describe_path(
@@ -216,6 +227,7 @@ class HeapView:
             statuses[left_out:],
             summaries=self.summaries,
             name_key=lambda position: name_key(position + left_out),
+            name=name,
         )
         return replace(described, positions=tuple(left_out + position for position in described.positions))
 
@@ -230,8 +242,11 @@ class HeapView:
         things, statuses = [self.objects[v] for v in vertices], [*map(self.status, vertices)]
         if known is None:
             start = self.starts[self.tree.root_of[vertices[0]]]
-            return self._words(start, things, statuses, name_key or self.key_names([]), self._n_old(vertices))
-        return describe_path(things, _VARIABLES, known, statuses, summaries=self.summaries, name_key=name_key)
+            names = name_key or self.key_names([])
+            return self._words(start, things, statuses, names, self._n_old(vertices), name=self.name)
+        return describe_path(
+            things, _VARIABLES, known, statuses, summaries=self.summaries, name_key=name_key, name=self.name
+        )
 
     def key_names(self, vertices: Sequence[int]) -> Callable[[int], str]:
         """Return what names the key under which a dict among *vertices* has the next of them, for `describe_path`."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from leaklab.lines.branches import BranchWatch, Names, ParsedFile, RanFile, note_running
+from leaklab.lines.branches import BranchWatch, Names
 from leaklab.lines.open_branches import NO_NAMES
+from leaklab.lines.ran_files import ParsedFile, RanFile, note_running
 from leaklab.lines.syntax import NamesHere
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from leaklab.lines.branches import BranchWatch, Names, ParsedFile, RanFile, note_running
+from leaklab.lines.branches import BranchWatch, Names
+from leaklab.lines.ran_files import ParsedFile, RanFile, note_running
 from leaklab.lines.syntax import (
     FUNCTION_NODES,
     NamesHere,

@@ -218,11 +218,14 @@ class Measurement:
         self._taker.mark()
         self._cpu_start = time.process_time()
 
-    def finish_run(self, seconds: float) -> None:
-        """Count what the run bore; raises `DisturbedError` if the cell froze or thawed objects."""
+    def finish_run(self, seconds: float, noted_bytes: int = 0) -> None:
+        """Count what the run bore; raises `DisturbedError` if the cell froze or thawed objects.
+
+        *noted_bytes* are what notes of ours on the runs take in the native heap by now.
+        """
         cpu_seconds = time.process_time() - self._cpu_start
         n_born = self.cohorts.add(self._taker.take())
-        self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes)
+        self.meters.read(self.n_runs, seconds, n_born, self.cohorts.n_bytes + noted_bytes)
         self.counts.read(self.n_runs)
         self._blocks_after[self.n_runs] = python_blocks()
         self._cpu_seconds[self.n_runs] = cpu_seconds

@@ -77,12 +77,10 @@ MIN_RUNS = 5
 
 DESCRIPTORS, CHILDREN = "file descriptors", "child processes"
 """Units of leaks that the kernel counts: no object needs to hold them, and they take no memory of this process."""
-GRAPH_UNIT = "graph nodes"
-"""The unit of a leak that is an autograd graph that gets longer."""
+GRAPH_UNIT = "graph nodes"  # of a leak that is an autograd graph
 UNREAD_GRAPH = "an autograd graph (most likely) that is too large to be read"
 """The holder of what hangs on more autograd nodes than can be followed."""
-UNFOLLOWED_NODES = "autograd nodes were not followed further"
-"""What a note says of a graph that is too large."""
+UNFOLLOWED_NODES = "autograd nodes were not followed further"  # in a note, where a graph is too large
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ _TRIED_WORDS = {
     CureOutcome.NO_EFFECT: "no cure",
     CureOutcome.HARMFUL: "does harm",
 }
+_BUT = ", but "
 _PLACE = re.compile(r"(, line |:)\d+\Z")
 _FIGURES = re.compile(
     r"(?P<runs>[\d,]+ runs?) with this change: (?P<now>.+?) per run \(was (?P<was>.+?)\)(?P<more>.*)", re.DOTALL
@@ -92,7 +93,7 @@ def advice_of(leak: Leak) -> ShownAdvice:
         return ShownAdvice(line, "", (), "", advice)
     advised = (words for words in advice.splitlines() if not words.startswith(" "))
     tried = tuple(
-        f"{cure.words.rstrip('.')}: {_TRIED_WORDS[cure.outcome]} ({cure.evidence})"
+        f"{cure.words.rstrip('.')}: {'has a cost' if _cost(cure) else _TRIED_WORDS[cure.outcome]} ({cure.evidence})"
         for cure in leak.cures
         if cure.outcome in _TRIED_WORDS
     )
@@ -112,10 +113,18 @@ def _best_trial(cures: Sequence[Cure]) -> Iterator[str]:
     outcomes = [cure.outcome for cure in cures]
     if CureOutcome.LESSENED in outcomes:
         best = cures[outcomes.index(CureOutcome.LESSENED)]
-        yield f"Tried: {best.words.rstrip('.')}. That {_TRIED_WORDS[best.outcome]}."
+        yield f"Tried: {best.words.rstrip('.')}. {_cost(best) or f'That {_TRIED_WORDS[best.outcome]}'}."
     elif set(outcomes) == {CureOutcome.NOT_TRIED}:
         known = "A change is known" if len(cures) == 1 else f"{len(cures)} changes are known"
         yield f"{known}, not tried: {cures[0].evidence.rstrip('.')}."
+
+
+def _cost(cure: Cure) -> str:
+    """Return what a change brings, and what it costs; empty where it costs nothing."""
+    found = _FIGURES.fullmatch(cure.evidence.rstrip("."))
+    if found is None or not found["more"].startswith(_BUT) or cure.outcome is not CureOutcome.LESSENED:
+        return ""
+    return f"With that, a run leaves {found['now']} (was {found['was']}){found['more']}"
 
 
 def cure_of(leak: Leak) -> Cure | None:

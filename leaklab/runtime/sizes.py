@@ -54,6 +54,7 @@ EDGE_BYTES = 85
 """What a node keeps of each of its inputs."""
 
 
+_MOST_OF_PYTHONS = 512
 DEVICE_BLOCK_BYTES = 512
 """torch's allocators for CUDA, ROCm and XPU hand out multiples of this: a loss of four bytes that is kept takes 512."""
 
@@ -198,6 +199,11 @@ def shallow_bytes(thing: object) -> int:
     """
     size = sizing_of(type(thing))
     return size if isinstance(size, int) else size(thing)
+
+
+def native_bytes(things: Iterable[object]) -> int:
+    """Return what *things* of builtin types take in the native heap: what is small, Python's own allocator has."""
+    return sum(n_bytes for n_bytes in map(sys.getsizeof, things) if n_bytes > _MOST_OF_PYTHONS)
 
 
 def sizing_of(kind: type) -> int | Callable[[Any], int]:

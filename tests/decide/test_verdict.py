@@ -190,8 +190,8 @@ def test_a_check_that_ended_early_says_what_it_leaves_open():
     question = "1 tensor more every run, and it is open what keeps it"
     verdict = conclude([], [], [question], 8, None, "KeyboardInterrupt in the search for holders")
     assert str(verdict) == (
-        "inconclusive: the check ended early (KeyboardInterrupt in the search for holders): 8 runs are too few to decide; "
-        "1 tensor more every run, and it is open what keeps it"
+        "inconclusive: the check ended early (KeyboardInterrupt in the search for holders): 8 runs are too few "
+        "to decide; 1 tensor more every run, and it is open what keeps it"
     )
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from graph_builders import heaps, index_of
 from hypothesis import given
+from hypothesis import strategies as st
 
 from leaklab.heap import shortest_paths as search_module
-from leaklab.heap.shortest_paths import path_to, search
+from leaklab.heap.shortest_paths import PathTree, hops_to, path_to, search
 
 
 class Drawn:
@@ -174,3 +175,19 @@ def test_a_chain_behind_a_wide_object_is_not_slower():
     tree = search(index_of(n, edges), [(0, 0)], vertex_cost=np.ones(n, int))
     assert time.process_time() - started < 3
     assert tree.cost[-1] == n - width + 1
+
+
+@given(st.integers(0, 200), st.randoms(use_true_random=False))
+def test_hops_are_what_walking_up_counts(n, random):
+    parent = np.array([random.randrange(-1, vertex) if vertex else -1 for vertex in range(n)], np.int64)
+    new = np.array(random.sample(range(n), n), np.int64)  # a parent may have any number
+    shuffled = np.full(n, -1, np.int64)
+    shuffled[new] = np.where(parent >= 0, new[parent], -1) if n else shuffled
+    tree = PathTree(shuffled, np.zeros(n, np.int64), np.zeros(n, np.int64))
+    assert hops_to(tree).tolist() == [len(path_to(tree, vertex)) - 1 for vertex in range(n)]
+
+
+def test_hops_along_a_chain_take_few_rounds():
+    n = 100_000
+    tree = PathTree(np.arange(n, dtype=np.int64) - 1, np.zeros(n, np.int64), np.zeros(n, np.int64))
+    assert hops_to(tree).tolist() == list(range(n))

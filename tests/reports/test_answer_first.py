@@ -245,6 +245,16 @@ def test_of_changes_that_are_no_cure_the_best_is_told_and_the_others_are_evidenc
     )
 
 
+def test_a_change_that_has_a_cost_is_told_with_what_it_ends_and_what_it_costs():
+    """That it does not end the leak would be wrong."""
+    evidence = "8 runs with this change: 0 B per run (was 318 KiB), but it would drop callbacks that may be in use"
+    advice = advice_of(with_trials((CureOutcome.LESSENED, evidence), (CureOutcome.HARMFUL, "worse")))
+    assert advice.text.splitlines()[2:] == [
+        "Tried: Change 1. With that, a run leaves 0 B (was 318 KiB), but it would drop callbacks that may be in use."
+    ]
+    assert advice.tried == (f"Change 1: has a cost ({evidence})", "Change 2: does harm (worse)")
+
+
 def test_changes_that_were_not_tried_are_one_sentence():
     advice = advice_of(with_trials(*[(CureOutcome.NOT_TRIED, "no time was left: --cure -t 300")] * 3))
     assert advice.text.splitlines()[2:] == ["3 changes are known, not tried: no time was left: --cure -t 300."]

@@ -261,7 +261,7 @@ def _owner(view: HeapView, parent: int, entry: int) -> int:
     expression = view.describe(parent).expressions[-1]
     if expression is not None and not expression.endswith(".__dict__"):
         return parent
-    hops = fold([view.objects[vertex] for vertex in (before, parent, entry)])
+    hops = fold([view.objects[vertex] for vertex in (before, parent, entry)], view.name)
     return before if len(hops) == 1 else parent
 
 
@@ -292,7 +292,7 @@ def _is_key_of_dict(reference: Reference) -> bool:
 
 def _crossing(view: HeapView, parent: int, holder: int, entry: int) -> Reference:
     vertices = [holder, entry] if parent == holder else [holder, parent, entry]
-    hops = fold([view.objects[vertex] for vertex in vertices])
+    hops = fold([view.objects[vertex] for vertex in vertices], view.name)
     return hops[-1].reference
 
 

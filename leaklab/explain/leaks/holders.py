@@ -238,7 +238,7 @@ def _references(view: HeapView, entry: int, vertex: int) -> list[str]:
 
 def _named(view: HeapView, chain: Sequence[int]) -> list[str]:
     """Return how each of *chain* refers to the next; a key that is no text is told as a position."""
-    hops = [hop.reference for hop in fold([view.objects[vertex] for vertex in chain])]
+    hops = [hop.reference for hop in fold([view.objects[vertex] for vertex in chain], view.name)]
     return [hop.text if hop.kind != "key" or hop.text.startswith(_OF_TEXT) else _INDEX for hop in hops]
 
 

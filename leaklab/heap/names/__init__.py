@@ -9,20 +9,20 @@ of them changes what the garbage collector reports.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from leaklab.heap.names import builtins, code, containers
 from leaklab.heap.names.reference import Reference, in_words
 from leaklab.runtime.objects import is_tensor, mro_of, type_name
 from leaklab.runtime.referents import get_referents
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["MAX_NAMES", "Reference", "best_reference", "name_references"]
+__all__ = ["MAX_NAMES", "Namer", "Reference", "best_reference", "name_references"]
 
 MAX_NAMES = 16
 """No more names than this are looked for: a list may hold the same object a million times."""
+Namer = Callable[[object, object], Reference]
+"""Returns the best name of the reference from one object to another."""
 
 _MODULES: Final = (containers, code, builtins)
 # By the address of the type: hashing a type may run its metaclass's __hash__. All of them live for ever.

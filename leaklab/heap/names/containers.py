@@ -160,17 +160,32 @@ def in_inline_attributes(holder: object, child: object) -> Iterator[Reference]:
     kind = type(holder)
     if c_descriptor(kind, "__dict__") is MISSING or is_kind_of(holder, type):
         return  # what a class has is in a dict of its own, and asking for it by name would bind it
-    plain_access = has_plain_access(kind)
-    for name in sorted(_mentioned_names(kind)):
-        in_class = look_up(kind, name)
-        if in_class is child or look_up(type(in_class), "__get__") is not MISSING:
-            continue  # a descriptor could run the user's code
+    names, attributes = _mentioned_names(kind), _class_attributes(kind)
+    # A descriptor could run the user's code. Most names that the class has too are its methods.
+    for name in names & attributes.keys():
+        in_class = attributes[name]
+        is_method = type(in_class) is types.FunctionType
+        if is_method or in_class is child or look_up(type(in_class), "__get__") is not MISSING:
+            names.remove(name)
+    found = []
+    for name in names:
         try:
             value = object.__getattribute__(holder, name)
         except AttributeError:
             continue
         if value is child:
-            yield by_attribute(name, evaluable=plain_access)
+            found.append(name)
+    plain_access = has_plain_access(kind)
+    for name in sorted(found):
+        yield by_attribute(name, evaluable=plain_access)
+
+
+def _class_attributes(kind: type) -> dict[str, object]:
+    """Return what the classes in the mro of *kind* define, as `look_up` finds it: of very many names in one pass."""
+    attributes: dict[str, object] = {}
+    for each in reversed(mro_of(kind)):
+        attributes.update(class_dict(each))
+    return attributes
 
 
 def _mentioned_names(kind: type) -> set[str]:
