@@ -20,17 +20,19 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import compress
+from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from leaklab.runtime.addresses import kinds_of, picked, types_at
-from leaklab.runtime.containers import keys_in
+from leaklab.runtime.containers import entries_in, keys_in
 from leaklab.runtime.objects import (
     HEAP_TYPE,
+    LRU_CACHE,
     flags_of,
     has_base,
+    is_exactly,
     is_tensor,
     loaded_type,
     mro_of,
@@ -268,6 +270,18 @@ def owned_objects(things: Collection[object]) -> list[object]:
     found |= _memory_of_views(found.values())
     # Numbers and words that a module knows anyway are few and small: not worth the search for their other owners.
     return list(found.values())
+
+
+def leaves_beside(holder: object, held: Collection[int]) -> Iterator[object]:
+    """Return the data that *holder*, a dict or a cache of functions, has under keys with an address in *held*.
+
+    The collector follows such a key, and not its value if that is data: nobody else tells of it.
+    """
+    if has_base(type(holder), dict):
+        pairs: Iterable[tuple[object, object]] = entries_in(holder)
+    else:
+        pairs = pairwise(get_referents(holder)) if is_exactly(holder, (LRU_CACHE,)) else ()
+    return (value for key, value in pairs if id(key) in held and is_leaf(value))
 
 
 def _private_keys(things: Iterable[object]) -> dict[int, object]:

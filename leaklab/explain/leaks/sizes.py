@@ -39,6 +39,7 @@ from leaklab.runtime.objects import (
 from leaklab.runtime.referents import get_referents
 from leaklab.runtime.sizes import (
     is_on_host,
+    leaves_beside,
     node_bytes,
     owned_bytes,
     owned_objects,
@@ -113,7 +114,7 @@ class GroupSizer:
         names = self._names(places)
         what, main_kind = self._words(main_objects)
         vertices = [*members, *self._hidden_below({*members, *entries})]
-        owned = [objects[v] for v in vertices]
+        owned = [*(objects[v] for v in vertices), *self._beside(entries)]
         data_bytes = owned_bytes(owned, without_storages=self._owned_by_others | shared_storages(owned))
         return GroupSummary(
             what=what,
@@ -123,6 +124,12 @@ class GroupSizer:
             kinds=frozenset(names),
             has_graph=any(has_graph(objects[vertex]) for vertex in tensors),
         )
+
+    def _beside(self, entries: Sequence[int]) -> list[object]:
+        """Return the data that dicts and caches have under *entries*, which are keys of theirs."""
+        view, held = self._view, {id(self._view.objects[vertex]) for vertex in entries}
+        holders = {int(view.tree.parent[vertex]) for vertex in entries} - {-1, view.namespace}
+        return [leaf for holder in holders for leaf in leaves_beside(view.objects[holder], held)]
 
     def _threads_that_hold(self, entries: Sequence[int], members: Sequence[int]) -> list[int]:
         """Return the threads among *members* if *entries* are what the functions of threads hold."""
@@ -135,7 +142,7 @@ class GroupSizer:
     def native_parts(self, members: Sequence[int], entries: Sequence[int]) -> NativeParts:
         """Return what *members*, and the graphs below them and *entries*, take of native memory."""
         vertices = [*members, *self._hidden_below({*members, *entries})]
-        return native_parts(self._view, vertices, self._owned_by_others)
+        return native_parts(self._view, vertices, self._owned_by_others, self._beside(entries))
 
     def bytes_of(self, members: Iterable[int]) -> int:
         """Return the bytes of *members*, storages of others not counted."""
@@ -214,19 +221,25 @@ def has_optimizer(view: HeapView, members: Sequence[int]) -> bool:
     return optimizer is not None and any(has_base(kind, optimizer) for kind in kinds.values())
 
 
-def native_parts(view: HeapView, vertices: Sequence[int], without_storages: Collection[int] = ()) -> NativeParts:
+def native_parts(
+    view: HeapView,
+    vertices: Sequence[int],
+    without_storages: Collection[int] = (),
+    beside: Sequence[object] = (),
+) -> NativeParts:
     """Estimate what the objects at *vertices* take of native memory, everything counted once.
 
     Args:
         view: The heap.
         vertices: All of them: nodes and saved tensors are not looked for.
         without_storages: Keys of storages that belong to somebody else.
+        beside: Data that is no vertex.
     """
     things = [view.objects[vertex] for vertex in vertices]
     tensors = (thing for thing, vertex in zip(things, vertices, strict=True) if view.is_tensor[vertex])
     on_host, on_device = _storage_bytes(tensors, without_storages)
     pooled_bytes = _POOLED_BYTES if sys.getallocatedblocks() else 0  # no block: PYTHONMALLOC=malloc
-    owned = [(thing, shallow_bytes(thing)) for thing in owned_objects(things)]
+    owned = [(thing, shallow_bytes(thing)) for thing in owned_objects([*things, *beside])]
     arrays = (thing for thing, size in owned if size <= pooled_bytes and is_exactly(thing, (np.ndarray,)))
     large = sum(size for _thing, size in owned if size > pooled_bytes)
     return NativeParts(
