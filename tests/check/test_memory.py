@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -423,3 +425,28 @@ def test_a_leak_in_c_beside_one_of_the_same_size_leaves_half():
     assert "separate leak" in share.rest
     del kept[:]
     gc.collect()
+
+
+class Key:
+    """What a table is about."""
+
+
+def in_a_dict(kept: SimpleNamespace) -> None:
+    kept.table[Key()] = np.ones(8192)
+
+
+def in_a_cache_of_results(kept: SimpleNamespace) -> None:
+    kept.ones_of(Key())
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize(("run", "holder"), [(in_a_dict, "kept.table"), (in_a_cache_of_results, "kept.ones_of")])
+def test_an_array_under_a_key_that_is_an_object_is_held_by_the_table(run, holder):
+    """The collector follows the key, not the array: it was native memory that nothing holds."""
+    kept = SimpleNamespace(table={}, ones_of=functools.lru_cache(maxsize=None)(lambda _key: np.ones(8192)))
+    report = leaklab.leakcheck(lambda: run(kept), namespace={"kept": kept}, runs=24, sites=False, cure=False)
+    assert [leak.holder for leak in report.leaks] == [holder], str(report)
+    (leak,) = report.leaks
+    assert leak.bytes_per_run == pytest.approx(65_536, rel=0.02)
+    assert leak.retained_bytes is not None
+    assert leak.retained_bytes > 22 * 65_536

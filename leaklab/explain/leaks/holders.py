@@ -23,6 +23,7 @@ from leaklab.model.check import GRAPH_UNIT, Way
 from leaklab.model.sentences import without_positions
 from leaklab.runtime.addresses import Ints
 from leaklab.runtime.objects import type_name
+from leaklab.runtime.sizes import leaves_beside, owned_bytes
 
 MAX_MEASURED = 40
 """So many leaks of a heap are measured: each takes some milliseconds for every million objects."""
@@ -119,7 +120,9 @@ def hold_of(view: HeapView, group: Group, survivors: Sequence[int]) -> Independe
     chosen = [vertex for name in named for vertex in by_name.get(name, ())]
     is_cut = np.isin(holders, chosen)
     freed = freed_without(view, [*zip(holders[is_cut].tolist(), held[is_cut].tolist(), strict=True), *passing])
-    return IndependentHold(tuple(named), size_of_freed(view, freed).exclusive_bytes, freed)
+    keys = {id(view.objects[vertex]) for vertex in held[is_cut].tolist()}
+    beside = [leaf for vertex in chosen for leaf in leaves_beside(view.objects[vertex], keys)]
+    return IndependentHold(tuple(named), size_of_freed(view, freed).exclusive_bytes + owned_bytes(beside), freed)
 
 
 def _inside(view: HeapView, survivors: Ints) -> Ints:
