@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import io
 import math
 import sys
 import threading
@@ -10,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
@@ -30,7 +33,7 @@ from leaklab.runtime.objects import (
     type_name,
 )
 from leaklab.runtime.ours import Origin, is_history_name, origin_of
-from leaklab.text import format_rate, unit_words
+from leaklab.text import format_rate, shorten, unit_words
 
 _N_SAMPLED = 64
 """So many numbers of a gradient are read to see whether it was written, and with which values."""
@@ -73,6 +76,7 @@ class Behaviour:
         gradients: Of each parameter that had a gradient then, what sampled numbers of it added up to after the first
             runs, one figure a run.
         uncaught: The names of what threads have raised and nobody has caught.
+        printed: What the second run printed, line by line: the first with what a run before it has left.
     """
 
     parameters: Mapping[str, Learning]
@@ -82,6 +86,7 @@ class Behaviour:
     called: frozenset[str] = frozenset()
     gradients: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     uncaught: frozenset[str] = frozenset()
+    printed: tuple[str, ...] = ()
 
 
 class Observer:
@@ -174,6 +179,38 @@ class Observer:
 
 
 _UNNAMED = "parameter "
+
+
+@contextmanager
+def prints_noted(lines: list[str]) -> Iterator[None]:
+    """Note in *lines* what is printed inside, in place of it: for a copy of the process, which has no screen."""
+    own = builtins.print
+
+    def noted(*values: object, sep: str | None = None, end: str | None = None, file: Any = None, **more: Any) -> None:
+        if file is not None and file is not sys.stdout:
+            own(*values, sep=sep, end=end, file=file, **more)
+        elif len(lines) < _MOST_LINES:
+            text = io.StringIO()
+            own(*values, sep=sep, end=end, file=text)
+            lines.extend(text.getvalue().splitlines())
+
+    builtins.print = noted
+    try:
+        yield
+    finally:
+        builtins.print = own
+
+
+def other_print(before: Behaviour, after: Behaviour) -> str:
+    """Return in one clause what the changed program prints that the one *before* did not; empty if nothing."""
+    for was, now in zip_longest(before.printed, after.printed):
+        if was != now:
+            where = "prints nothing" if now is None else f'prints "{shorten(now, _LONGEST_LINE)}"'
+            return f"{where} instead of " + ("nothing" if was is None else f'"{shorten(was, _LONGEST_LINE)}"')
+    return ""
+
+
+_MOST_LINES, _LONGEST_LINE = 64, 60
 
 
 def _unnamed(position: int) -> str:

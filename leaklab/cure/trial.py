@@ -8,11 +8,19 @@ together.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
-from leaklab.cure.behaviour import Behaviour, harm_of, idle_words, other_gradient, pointless_cache, same_gradients
+from leaklab.cure.behaviour import (
+    Behaviour,
+    harm_of,
+    idle_words,
+    other_gradient,
+    other_print,
+    pointless_cache,
+    same_gradients,
+)
 from leaklab.cure.edits import NotTriedError, are_apart, merged
 from leaklab.cure.judging import judge_trial, remaining, shows, trial_words
 from leaklab.cure.live import evaluate
@@ -61,7 +69,13 @@ def try_cures(proposed: Sequence[tuple[Leak, Sequence[Proposal]]], means: Means)
 
 @dataclass(slots=True)
 class _Answer:
-    """What is known of one proposal; whether it *costs* what the program is there for, and whether it *raised*."""
+    """What is known of one proposal.
+
+    Attributes:
+        costs: Whether it costs what the program is there for.
+        raised: Whether the changed code raised.
+        prints: Whether it prints something else, which may be what the leak was for: others are tried all the same.
+    """
 
     proposal: Proposal
     outcome: CureOutcome
@@ -69,6 +83,7 @@ class _Answer:
     result: TrialResult | None = None
     costs: bool = False
     raised: bool = False
+    prints: bool = False
 
     def cure(self) -> Cure:
         return Cure(self.proposal.words, self.proposal.changes, self.outcome, self.evidence)
@@ -99,6 +114,7 @@ class _Trials:
         self._kept: tuple[Proposal, ...] = ()  # end a leak, and stay in place for the trials of the others
         self._stopped = means.obstacle
         self._ended_by: _Answer | None = None
+        self._repeated: Behaviour | None = None
 
     def close(self) -> None:
         """Let go of everything of the user's."""
@@ -180,11 +196,14 @@ class _Trials:
             answer = yield from self._try(proposal)
             leak.answers.append(answer)
             leak.n_tried += answer.outcome is not CureOutcome.NOT_TRIED
-            if answer.outcome is CureOutcome.CURED:
+            if answer.outcome is CureOutcome.CURED and not answer.prints:
                 self._end_all(answer)
             elif answer.outcome is CureOutcome.LESSENED and not is_only and not answer.costs:
                 self._kept = (*self._kept, proposal)
                 return
+        cured = [one for one in leak.answers if one.outcome is CureOutcome.CURED]
+        if cured and self._ended_by is None:
+            self._end_all(cured[0])
 
     def _rest_of_leak(self, leak: _OfLeak) -> Asked[None]:
         """Try what is left for *leak*, and the two best of its changes together."""
@@ -329,7 +348,7 @@ class _Trials:
         other = other_gradient(before, after) if self._runs.in_children else ""
         if other and not cost and outcome in _BETTER and not any(one.cuts_history for one in beside):
             # Whoever has written a change may mean that, to cut a graph that goes on from run to run: it is told.
-            cost = other if (yield from self._is_repeatable(before)) else ""
+            cost = other if (yield from self._is_repeatable(before, other_gradient)) else ""
         if outcome is CureOutcome.HARMFUL:
             words += ", but something else grows"
         elif cost and outcome in _BETTER:
@@ -338,21 +357,27 @@ class _Trials:
         elif any(one.has_gradient for one in after.parameters.values()):
             is_same = self._runs.in_children and same_gradients(before, after)
             words += "; same gradients" if is_same else "; the same parameters get gradients"
+        prints = other_print(before, after) if outcome in _BETTER else ""
+        if prints and (yield from self._is_repeatable(before, other_print)):
+            words += f"; {prints}"
+        else:
+            prints = ""
         for name, is_wrapped in added.items():
             words += f"; `{name}` began without the {'wrappers' if is_wrapped else 'graph'} of earlier runs"
         if proposal.again:
             words += f"; {' and '.join(map(self._means.program.named, proposal.again))} run again first"
-        return _Answer(proposal, outcome, words, result, costs=bool(cost))
+        return _Answer(proposal, outcome, words, result, costs=bool(cost), prints=bool(prints))
 
     def _is_wrapped(self, name: str) -> bool:
         return type(evaluate(name, self._means.program.namespace)) is FunctionType
 
-    def _is_repeatable(self, before: Behaviour) -> Asked[bool]:
-        """Return whether the unchanged program computes in another copy the gradients that it computed *before*."""
-        if not self._has_time():
+    def _is_repeatable(self, before: Behaviour, other: Callable[[Behaviour, Behaviour], str]) -> Asked[bool]:
+        """Return whether the unchanged program does in another copy what it did *before*, as *other* compares that."""
+        if self._repeated is None and not self._has_time():
             return True
-        result = yield from self._runs.of(self._unchanged)
-        return result.behaviour is not None and not other_gradient(before, result.behaviour)
+        if self._repeated is None:
+            self._repeated = (yield from self._runs.of(self._unchanged)).behaviour
+        return self._repeated is not None and not other(before, self._repeated)
 
     def _run_unchanged(self) -> Asked[None]:
         """Run as the user's code is, after a trial that failed: if that fails now, nothing more can be tried."""
@@ -361,8 +386,8 @@ class _Trials:
             self._stopped = f"the unchanged code raised {failure} after a trial that failed"
 
 
-def _rank(answer: _Answer) -> int:
-    return _BEST_FIRST.index(answer.outcome)
+def _rank(answer: _Answer) -> tuple[int, bool]:
+    return _BEST_FIRST.index(answer.outcome), answer.prints
 
 
 def _may_join(answer: _Answer) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -15,7 +16,7 @@ from typing import TypeVar
 import psutil
 
 from leaklab.cure.applying import ReplaceableCell, applied, begin_anew, remake, run_again
-from leaklab.cure.behaviour import Behaviour, Observer, calls_noted, uncaught_noted
+from leaklab.cure.behaviour import Behaviour, Observer, calls_noted, prints_noted, uncaught_noted
 from leaklab.cure.edits import NotTriedError, merged
 from leaklab.cure.judging import Heap, LevelGain, LevelReader, is_settling, may_be_kept_back
 from leaklab.cure.keeping import KeptData, to_the_end
@@ -320,10 +321,14 @@ class TrialRuns:
     def _measured(self, *, is_first: bool) -> Asked[TrialResult]:
         reader = LevelReader(self._means.heap, collects=self._means.collects)
         self._observer.begin()
+        printed: list[str] = []
         n_half, look = self._means.n_half, reader.look
-        for n_runs, read in ((1, reader.begin), (1, look), (n_half, look), (n_half, look)):
+        for part, (n_runs, read) in enumerate(((1, reader.begin), (1, look), (n_half, look), (n_half, look))):
             for number in range(n_runs):
-                _seconds, failure = yield self._next()
+                # Noted before anything is measured: the notes themselves would be what a run has left.
+                is_noted = is_first and part == 1 and self.in_children
+                with prints_noted(printed) if is_noted else nullcontext():
+                    _seconds, failure = yield self._next()
                 if failure:
                     return TrialResult(failure=failure)
                 if self._has_pool:
@@ -333,7 +338,7 @@ class TrialRuns:
             if is_first and n_runs == 1:  # with what a run before has left, and without
                 self._observer.note_gradients()
             read()
-        return TrialResult(reader.gain(2 * n_half), self._observer.end())
+        return TrialResult(reader.gain(2 * n_half), replace(self._observer.end(), printed=tuple(printed)))
 
 
 def _has_pool(namespace: Mapping[str, object]) -> bool:

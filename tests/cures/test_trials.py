@@ -449,3 +449,42 @@ def test_a_window_that_is_longer_than_a_trial_is_filled_before_it_is_judged(note
     (cure,) = [cure for cure in leak.cures if cure.outcome is CureOutcome.CURED]
     assert cure.changes[0].after.splitlines()[-1] == "recent = recent[-40:]"
     assert cure.evidence.startswith("49 runs with this change: 0 B per run")
+
+
+MEANS = """\
+import time
+kept, n_steps = [], 0
+
+def step():
+    global n_steps
+    n_steps += 1
+    kept.append([n_steps % 4 + 1.0] * 200)
+"""
+EMPTIED = ("Empty it", "step()", "step(); kept.clear()")
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        ("sum(one[0] for one in kept) / n_steps", 'prints "'),  # a mean over all steps, of what one run has kept
+        ("type(kept).__name__", ""),
+        ("time.perf_counter()", ""),  # the unchanged code prints another one, too
+    ],
+)
+def test_a_change_after_which_a_run_prints_something_else_is_told_with_it(notebook, propose, shown, told):
+    assert notebook.run(MEANS).error is None
+    propose(EMPTIED)
+    (leak,) = notebook.check(f"step()\nprint({shown})", "--cure -n 16", cures=True).leaks
+    (cure,) = leak.cures
+    assert cure.outcome is CureOutcome.CURED
+    assert ('prints "' in cure.evidence) == bool(told), cure.evidence
+    assert ("instead of" in cure.evidence) == bool(told)
+
+
+def test_a_change_that_leaves_what_is_printed_comes_first(notebook, propose):
+    assert notebook.run(MEANS).error is None
+    propose(EMPTIED, ("As one number", "print(n_steps, len(kept))", "print(n_steps, n_steps); kept.clear()"))
+    (leak,) = notebook.check("step()\nprint(n_steps, len(kept))", "--cure -n 16", cures=True).leaks
+    assert [cure.words for cure in leak.cures if cure.outcome is CureOutcome.CURED] == ["As one number", "Empty it"]
+    assert 'prints "' not in leak.cures[0].evidence
+    assert 'prints "' in leak.cures[1].evidence
