@@ -131,8 +131,17 @@ def site_words(site: str) -> str:
 
 
 def quoted(place: str) -> str:
-    """Return *place* between backticks where it is an expression, else as it is."""
-    return f"`{place}`" if is_expression(place) else place
+    """Return *place*, shortened, between backticks where it is an expression, else as it is."""
+    return f"`{shortened(place)}`" if is_expression(place) else place
+
+
+def shortened(place: str) -> str:
+    """Return *place* with what comes again and again, along a chain, written twice: ``span.parent ... .parent``."""
+    return _AGAIN.sub(r"\1 ... \1", place)
+
+
+_AGAIN = re.compile(r"(\.\w+|\[[^][]*\])\1{3,}")
+"""From the fourth time on."""
 
 
 def is_expression(place: str) -> bool:

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 import samples
 
+from leaklab.explain.idioms.advice import named
 from leaklab.model.check import KeptCheck, NotebookChecks
 from leaklab.model.cure import Cure, CureOutcome
 from leaklab.model.paths import RootPath
-from leaklab.model.sentences import growth_sentence
+from leaklab.model.sentences import growth_sentence, quoted
 from leaklab.render.advice import advice_of, patch_text, proof_words
 from leaklab.render.base import coloured, on_terminal
 from leaklab.render.json import redacted
@@ -283,3 +284,10 @@ def test_of_several_leaks_the_first_is_unfolded_and_each_has_its_share():
     assert [float(share) for share in re.findall(r'title="([\d.]+)% of all"', markup)] == [75.0, 25.0]
     opened = [part.startswith("<details open") for part in re.findall(r"<details[^>]*>(?=<summary[^>]*><span)", markup)]
     assert opened == [True, False]
+
+
+def test_a_chain_of_one_reference_is_written_as_its_first_and_its_last():
+    assert quoted("tracer.current" + ".parent" * 40) == "`tracer.current.parent ... .parent`"
+    assert quoted("rows" + "[-1]" * 4 + ".data") == "`rows[-1] ... [-1].data`"
+    assert quoted("a.b.b.b[0].c") == "`a.b.b.b[0].c`"
+    assert named("node" + ".after" * 5) == "`node.after ... .after`"

@@ -15,6 +15,7 @@ from leaklab.explain.leaks.ownership import Owner
 from leaklab.heap.nodes import VARIABLE_WORDS
 from leaklab.model import Leak
 from leaklab.model.check import GRAPH_UNIT
+from leaklab.model.sentences import shortened
 
 SLOWING = frozenset({
     "graph-kept", "hook-left", "container-growth", "global-cache", "callback-registry", "tensor-kept", "closure-kept",
@@ -128,7 +129,7 @@ def is_gradient(holder: str) -> bool:
 
 def named(expression: str) -> str:
     """Return *expression* as code between words; words as they are."""
-    return f"`{written(expression)}`" if is_expression(expression) else expression
+    return f"`{shortened(written(expression))}`" if is_expression(expression) else expression
 
 
 def is_private(holder: str) -> bool:
