@@ -34,8 +34,8 @@ LONGEST = (
     "test_container_lengths.py", "test_replaced_places.py", "test_try_change.py", "test_magics.py",
     "test_statements.py", "test_line_search.py", "test_unseen_parts.py", "reports", "guards", "explain", "heap",
     "cures", "magics", "test_bad_input.py", "test_first_patient.py", "test_api.py", "test_wrong_changes.py",
-    "test_one_check.py", "test_joint_changes.py", "torchfree", "test_explain_whole.py", "test_memory.py", "ask",
-    "test_turns.py", "test_running_sums.py", "test_gradients.py",
+    "test_one_check.py", "test_joint_changes.py", "torchfree", "test_explain_whole.py", "test_memory.py",
+    "ask", "test_turns.py", "test_running_sums.py", "test_gradients.py", "test_large_libraries.py",
 )  # fmt: skip
 """Half a minute and more, the longest first: begun last, one of them would run alone at the end."""
 

@@ -379,7 +379,7 @@ def test_a_leak_that_is_known_is_neither_followed_nor_explained_again():
     again = leaklab.leakcheck(Registered, known=[leak.fingerprint for leak in full.leaks])
     assert [leak.fingerprint for leak in again.leaks] == [leak.fingerprint for leak in full.leaks]
     assert again.leaks[0].count_per_run == full.leaks[0].count_per_run == 1
-    assert len(again.runs) <= 24 < len(full.runs)
+    assert len(again.record.runs) <= 24 < len(full.record.runs)
     assert "these leaks are known: neither their lines nor a change were looked for again" in str(again)
     assert not again.leaks[0].cures
 

@@ -127,7 +127,7 @@ def test_a_cache_that_fills_in_two_hundred_runs_is_no_leak():
 
     report = check(cell, cache=cache)
     assert report.verdict.outcome is leaklab.Outcome.BOUNDED
-    assert len(report.runs) > 300
+    assert len(report.record.runs) > 300
 
 
 def test_a_limit_belongs_to_the_container_that_has_it():
@@ -196,7 +196,7 @@ def test_runs_stop_long_before_they_fill_the_machine(monkeypatch):
     kept = []
     report = check(lambda: kept.append(torch.zeros(1 << 18)), kept=kept)
     assert report.leaked
-    assert len(report.runs) < 50
+    assert len(report.record.runs) < 50
     assert "the check stopped after run" in " ".join(report.notes)
 
 

@@ -29,7 +29,7 @@ def test_the_notebook_is_as_after_one_run_and_the_leak_is_found(notebook, option
     assert typed.error is None
     assert typed.out.count("a run") == 1
     report = notebook.user["report"]
-    assert (len(notebook.user["calls"]), len(notebook.user["history"]), len(report.runs)) == (1, 1, 8)
+    assert (len(notebook.user["calls"]), len(notebook.user["history"]), len(report.record.runs)) == (1, 1, 8)
     random.seed(1)
     assert notebook.user["calls"] == [random.random()]
     assert notebook.user["random"].getstate() == random.getstate()

@@ -23,7 +23,7 @@ def test_a_program_that_settles_is_no_leak(seed):
     wanted = program(seed, n_leaking=0)
     report = check(wanted)
     assert report.verdict.outcome in ("clean", "bounded"), (wanted.parts, str(report.verdict))
-    assert wanted.settled <= len(report.runs)
+    assert wanted.settled <= len(report.record.runs)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *by_night(3, 6)])

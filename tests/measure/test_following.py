@@ -62,4 +62,4 @@ def test_a_clean_check_of_a_quick_cell_asks_nobody_who_holds_what(monkeypatch: p
     monkeypatch.setattr(explaining, "explain_growth", ask)
     report = leakcheck(_leaves_nothing, sites=False)
     assert report.verdict.outcome is Outcome.CLEAN
-    assert len(report.runs) > 100
+    assert len(report.record.runs) > 100
