@@ -112,7 +112,6 @@ class Fit:
         self.optimizer.step(closure)
 
 
-@pytest.mark.by_day(1)
 @pytest.mark.parametrize("seconds", [4.0, 0.3, 0.02])
 def test_steps_that_fill_a_history_later_are_no_leak(slow, seconds):
     fit = Fit(history_size=20)
