@@ -106,7 +106,7 @@ def test_together_they_end_it_and_the_program_no_longer_grows_without_leaklab(no
     monkeypatch.setattr("leaklab.check.cures._LEAST_TRIAL_SECONDS", 60.0)  # a busy machine is no reason
     setup, cell = PROGRAMS[name]
     notebook.run(setup)
-    report = notebook.check(cell, "--cure -n 16 -t 120", cures=True)
+    report = notebook.check(cell, "--cure -n 8 -t 120", cures=True)
     changed = [setup, cell]
     for leak in report.leaks:
         best = leak.cures[0]
@@ -128,7 +128,7 @@ def test_where_one_of_the_places_cannot_be_changed_the_others_are_tried_alone(no
     linecache.clearcache()
     notebook.run(f"import types\nelsewhere = types.SimpleNamespace(all=[])\n{FRAMES}keep = elsewhere.all.append")
     report = notebook.check(
-        "number += 1\nplayer.show(number)\nkeep(player.recent[-1])", "--cure -n 16 -t 120", cures=True
+        "number += 1\nplayer.show(number)\nkeep(player.recent[-1])", "--cure -n 8 -t 120", cures=True
     )
     outcomes = {cure.outcome for leak in report.leaks for cure in leak.cures}
     assert CureOutcome.NO_EFFECT in outcomes
@@ -138,6 +138,6 @@ def test_where_one_of_the_places_cannot_be_changed_the_others_are_tried_alone(no
 def test_a_hook_that_stays_is_no_log_though_its_handle_is_dropped(notebook):
     linecache.clearcache()
     notebook.run(HOOKS)
-    report = notebook.check("handles.append(net.register_forward_hook(keep))", "-n 16")
+    report = notebook.check("handles.append(net.register_forward_hook(keep))", "-n 8")
     cure = leaklab.try_change(report, "handles[:] = [net.register_forward_hook(keep)]")
     assert cure.outcome is CureOutcome.LESSENED

@@ -49,7 +49,7 @@ def checked(shared_notebook: Any) -> Iterator[Any]:
     linecache.clearcache()  # cells that other tests ran in this process are sources as well
     shared_notebook.run("%load_ext leaklab")
     assert shared_notebook.run(SETUP).error is None
-    shared_notebook.check(CELL, "-n 16")
+    shared_notebook.check(CELL, "-n 8")
     yield shared_notebook
     shared_notebook.empty()
 
