@@ -6,18 +6,20 @@ import difflib
 import linecache
 
 import pytest
+from descent import DESCENT
 
 import leaklab
 from leaklab.model.cure import CureOutcome
 
 pytestmark = pytest.mark.untraced
 
-REGULARISED = """\
-import torch
+REGULARISED = (
+    DESCENT
+    + """\
 class Fit:
     def __init__(self):
         self.net = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.Tanh(), torch.nn.Linear(24, 3))
-        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.05)
+        self.opt = Descent(self.net.parameters())
         self.totals = {"task": 0.0, "penalty": 0.0}
     def step(self, batch, target):
         out = self.net(batch)
@@ -30,6 +32,7 @@ class Fit:
         self.totals["penalty"] += penalty
 fit = Fit()
 """
+)
 STEP = "fit.step(torch.randn(16, 12), torch.randn(16, 3))\n"
 NUMBERS = {"+= task\n": "+= task.item()\n", "+= penalty\n": "+= penalty.item()\n"}
 SUMS = """\
@@ -90,10 +93,11 @@ def test_other_random_numbers_in_each_copy_are_no_other_gradients(notebook):
     assert cure.evidence.endswith("; the same parameters get gradients")
 
 
-RUNNING = """\
-import torch
+RUNNING = (
+    DESCENT
+    + """\
 net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-opt = torch.optim.SGD(net.parameters(), lr=0.01)
+opt = Descent(net.parameters())
 total, n_steps, mean = 0.0, 0, None
 sums = {"squares": 0.0, "sizes": 0.0}
 def step(batch):
@@ -104,6 +108,7 @@ def step(batch):
     (squares + sizes).backward()
     opt.step()
 """
+)
 
 
 @pytest.mark.by_day(1)

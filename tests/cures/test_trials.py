@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from descent import DESCENT
 from notebook_shell import Notebook
 
 import leaklab
@@ -23,21 +24,9 @@ from leaklab.text import format_bytes
 
 pytestmark = pytest.mark.untraced
 
-SETUP = """\
-import torch
-class Descent:
-    def __init__(self, parameters):
-        self.parameters = [*parameters]
-    def zero_grad(self):
-        for one in self.parameters:
-            one.grad = None
-    def step(self):
-        with torch.no_grad():
-            for one in self.parameters:
-                if one.grad is not None:
-                    one -= 0.01 * one.grad
-net = torch.nn.Linear(16, 16)
-opt = Descent(net.parameters())  # an optimizer of torch's imports half of it: each look at the heap takes longer then
+SETUP = f"""\
+{DESCENT}net = torch.nn.Linear(16, 16)
+opt = Descent(net.parameters())
 history = []
 
 def train():
