@@ -192,7 +192,7 @@ def prints_noted(lines: list[str]) -> Iterator[None]:
         elif len(lines) < _MOST_LINES:
             text = io.StringIO()
             own(*values, sep=sep, end=end, file=text)
-            lines.extend(text.getvalue().splitlines())
+            lines.extend(line[:_MOST_CHARACTERS] for line in text.getvalue().splitlines()[:_MOST_LINES])
 
     builtins.print = noted
     try:
@@ -210,7 +210,7 @@ def other_print(before: Behaviour, after: Behaviour) -> str:
     return ""
 
 
-_MOST_LINES, _LONGEST_LINE = 64, 60
+_MOST_LINES, _MOST_CHARACTERS, _LONGEST_LINE = 64, 1_000, 60
 
 
 def _unnamed(position: int) -> str:
