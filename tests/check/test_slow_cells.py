@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import heapq
+import itertools
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -88,6 +90,18 @@ def test_what_was_shown_and_is_no_leak_is_taken_back_in_a_note(slow):
     assert not report.leaked
     known = (*report.record.bounded, *report.record.noted)
     assert any("did not go on" in note for note in report.record.notes) or any(one.holder == "KEPT" for one in known)
+
+
+def test_what_every_run_makes_anew_is_no_early_word(slow):
+    """A plot has more ticks in one run than in the next: none of the earlier ones is alive."""
+    sizes, state, told = itertools.cycle((40, 44, 48, 50, 41)), SimpleNamespace(), []
+
+    def plot():
+        state.ticks = [Best() for _ in range(next(sizes))]
+
+    report = leaklab.leakcheck(slow(plot), namespace={"state": state}, cure=False, on_progress=told.append)
+    assert not report.leaked, report.verdict
+    assert [leak.holder for progress in told for leak in progress.growing] == []
 
 
 def test_of_what_nobody_was_shown_nothing_is_taken_back(slow):

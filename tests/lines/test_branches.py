@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
 from leaklab.lines import branches
 from leaklab.lines.branches import BranchWatch, Names
 from leaklab.lines.open_branches import MOST_ASKED, OpenBranches
+from leaklab.measure.cheap_counts import native_heap_bytes
 
 pytestmark = pytest.mark.skipif(not branches.HAS_POSITIONS, reason="instructions have no columns before Python 3.11")
 _FILES = itertools.count()
@@ -615,3 +617,22 @@ def test_of_many_containers_the_first_are_asked_for(tmp_path):
     found = [branches.of(names).branch for _ in range(MOST_ASKED + 1)]
     assert None not in found[:-1]
     assert found[-1] is None
+
+
+def test_what_the_notes_take_of_the_native_heap_is_known():
+    """They are kept while levels of the heap are read: they were taken for what the runs have left."""
+    variables: dict[str, Any] = {}
+    body = "".join(f"        if self.n == {number}:\n            return {number}\n" for number in range(200))
+    source = f"class Big:\n    n = -1\n    def run(self):\n{body}"
+    exec(compile(source, "big.py", "exec"), variables)  # noqa: S102 - a function of so many branches
+    every = [variables["Big"]() for _ in range(60)]
+    watch = BranchWatch(lambda filename: filename == "big.py")
+    before, noted = native_heap_bytes(), watch.native_bytes
+    with watch:
+        for one in every:
+            one.run()
+    after = native_heap_bytes()
+    assert before is not None
+    assert after is not None
+    assert watch.native_bytes - noted > 50_000
+    assert watch.native_bytes - noted == pytest.approx(after - before, rel=0.25)
