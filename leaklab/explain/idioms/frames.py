@@ -20,6 +20,7 @@ from leaklab.explain.idioms.windows import is_looked_up, newest_read, readers
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.known_holders import known_holder
 from leaklab.heap.roles import Role
+from leaklab.runtime.containers import items_in, values_in
 from leaklab.runtime.objects import has_base, is_exactly, is_kind_of, loaded_type
 
 _PLACES = ("closure", "default", "partial", "frame-local")
@@ -160,7 +161,9 @@ def traceback_kept(e: Evidence) -> Advice | None:
 def exception_as_text(case: Case) -> Iterator[Proposal]:
     """Yield how an exception is kept as its text, without the frames that its traceback keeps."""
     is_on_path = any("raceback" in step.kind or step.reference == ".__traceback__" for step in case.leak.path.steps)
-    if not is_on_path and not is_kind_of(newest(case.held), BaseException):
+    entry = newest(case.held)
+    beside = items_in(entry) if is_exactly(entry, (tuple, list)) else values_in(entry) if type(entry) is dict else []
+    if not is_on_path and not any(is_kind_of(one, BaseException) for one in (entry, *beside)):
         return
     references = {step.reference for step in case.leak.path.steps}
     for source in case.sources:
