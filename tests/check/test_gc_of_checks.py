@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 
 import pytest
 
@@ -38,14 +39,29 @@ def test_a_check_that_is_closed_in_the_middle_leaves_the_collector_as_it_was(n_r
     assert state() == before
 
 
-@pytest.mark.parametrize("error", [InterruptedCheckError, KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("n_runs", [0, 2])
+@pytest.mark.parametrize(
+    ("error", "n_runs"),
+    [*itertools.product([InterruptedCheckError, SystemExit], [0, 2]), (KeyboardInterrupt, 0)],
+)
 def test_an_exception_thrown_into_a_check_comes_out_and_leaves_the_collector_as_it_was(error, n_runs):
     before = state()
     steps = check_steps(SETTINGS, {})
     advance(steps, n_runs)
     with pytest.raises(error):
         steps.throw(error())
+    assert state() == before
+
+
+def test_an_interrupt_of_our_own_work_is_handed_to_who_makes_the_runs_and_leaves_the_collector_as_it_was():
+    before = state()
+    steps = check_steps(SETTINGS, {})
+    advance(steps, 2)
+    handed = steps.throw(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt), handed.around:
+        pytest.fail("the interrupt was swallowed")
+    with pytest.raises(StopIteration) as stop:
+        steps.send((0.0, "KeyboardInterrupt"))
+    assert stop.value.value.failure.startswith("KeyboardInterrupt in ")
     assert state() == before
 
 
