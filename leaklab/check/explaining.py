@@ -95,7 +95,7 @@ def as_far_as_possible(
         why = "memory ran out"
     except session.interrupts:
         why = "an interrupt came"
-        yield from session.interrupted("the search for lines")
+        yield from session.interrupted("further runs")
     note = f"{why} in further runs: what they would have shown about the leaks is missing"
     return replace(explained, later_notes=(*explained.later_notes, note))
 

@@ -144,7 +144,7 @@ class Observer:
             is_replaced = id(parameter) in self._named and id(parameter) not in named
             parameters[name] = Learning(gradient is not None, now[1] != was[1], is_updated, other, is_replaced)
         variables = {
-            name: (type_name(type(value)), has_graph(value))
+            name: (type_name(type(value)), _is_in_graph(value))
             for name, value in list(self._namespace.items())
             if name in self._names
         }
@@ -170,7 +170,7 @@ class Observer:
             if is_kind_of(value, module):
                 for below, parameter in _named_parameters(value):
                     yield f"{name}.{below}", parameter
-            elif is_tensor(value) and has_graph(value) and value.is_leaf:
+            elif _is_in_graph(value) and value.is_leaf:
                 yield name, value
         for position, reference in enumerate(self._known):
             parameter = reference()
@@ -250,7 +250,7 @@ def _gradient(parameter: Any) -> Any:
         return parameter.grad
 
 
-def has_graph(value: Any) -> bool:
+def _is_in_graph(value: Any) -> bool:
     """Return whether *value* is a tensor that takes part in a graph."""
     if not is_tensor(value):
         return False

@@ -349,19 +349,18 @@ class _Trials:
         if other and not cost and outcome in _BETTER and not any(one.cuts_history for one in beside):
             # Whoever has written a change may mean that, to cut a graph that goes on from run to run: it is told.
             cost = other if (yield from self._is_repeatable(before, other_gradient)) else ""
+        prints = other_print(before, after) if outcome in _BETTER else ""
+        if prints:
+            prints = prints if (yield from self._is_repeatable(before, other_print)) else ""
+            words += f", but it then {prints}" if prints else ""
         if outcome is CureOutcome.HARMFUL:
             words += ", but something else grows"
         elif cost and outcome in _BETTER:
             outcome = CureOutcome.LESSENED
-            words += f", but {cost}"
+            words += f"{'; ' if prints else ', but '}{cost}"
         elif any(one.has_gradient for one in after.parameters.values()):
             is_same = self._runs.in_children and same_gradients(before, after)
             words += "; same gradients" if is_same else "; the same parameters get gradients"
-        prints = other_print(before, after) if outcome in _BETTER else ""
-        if prints and (yield from self._is_repeatable(before, other_print)):
-            words += f"; {prints}"
-        else:
-            prints = ""
         for name, is_wrapped in added.items():
             words += f"; `{name}` began without the {'wrappers' if is_wrapped else 'graph'} of earlier runs"
         if proposal.again:

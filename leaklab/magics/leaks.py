@@ -212,9 +212,9 @@ def _refuse_arguments(function: Any, asked: str) -> None:
 def _has_graph(value: Any, depth: int = _DEEPEST) -> bool:
     """Return whether *value* is a tensor with a graph, or a container with one in it."""
     if is_tensor(value):
-        from leaklab.runtime.autograd_graph import result_of
+        from leaklab.runtime.autograd_graph import has_graph
 
-        return result_of(value) is not None
+        return has_graph(value)
     items = value.values() if type(value) is dict else value
     if not depth or not is_exactly(value, _CONTAINERS):
         return False
