@@ -248,7 +248,7 @@ class StoreCalls:
         self.calls: list[StoringCall] = []
         self._young, self._whose = young, whose
         self._known: dict[str, bool | None] = {}
-        self._open: dict[int, tuple[str, int, Line, list[object], dict[int, int]]] = {}  # by the frame that waits
+        self._open: dict[int, tuple[str, int, Line, list[object], list[int]]] = {}  # by the frame that waits
         self._functions = frozenset(registry.c_function for registry in REGISTRIES)
         self._n_calls = 0
 
@@ -286,26 +286,16 @@ class StoreCalls:
             owner = 0 if type(function.__module__) is str else id(function.__self__)
             with self._young() as objects:
                 held = [*objects]  # until the call is over: another object would have the address of what is gone
-            self._open[id(frame)] = name, owner, line, held, self._counts()
+            self._open[id(frame)] = name, owner, line, held, _reference_counts(held)
 
     def _after(self, frame: FrameType) -> None:
         waiting = self._open.pop(id(frame), None)
         if waiting is None:
             return
-        name, owner, line, _held, before = waiting
-        kept = [address for address, count in self._counts().items() if count > before.get(address, count)]
-        own = self._own() if kept else set()
-        self.calls += [StoringCall(address, name, owner, line) for address in kept if address not in own]
-
-    def _own(self) -> set[int]:
-        """Return the addresses of leaklab's own objects, and of their methods: what pauses the collector is young."""
-        with self._young() as objects:
-            holders = [(id(one), one.__self__ if type(one) is types.MethodType else one) for one in objects]
-            return {address for address, holder in holders if is_own_kind(type(holder))}
-
-    def _counts(self) -> dict[int, int]:
-        with self._young() as objects:
-            return dict(zip(map(id, objects), map(sys.getrefcount, objects), strict=True))
+        name, owner, line, held, before = waiting
+        after = _reference_counts(held)
+        kept = [one for one, now, then in zip(held, after, before, strict=True) if now > then and not _is_own(one)]
+        self.calls += [StoringCall(id(one), name, owner, line) for one in kept]
 
     def _is_users(self, filename: str) -> bool | None:
         try:
@@ -317,3 +307,12 @@ class StoreCalls:
 def _name_of(function: Any) -> str:
     module = function.__module__  # a method has none
     return f"{module if type(module) is str else type_name(type(function.__self__))}.{function.__name__}"
+
+
+def _reference_counts(objects: list[object]) -> list[int]:
+    return [*map(sys.getrefcount, objects)]
+
+
+def _is_own(one: object) -> bool:
+    """Return whether *one* is an object of leaklab, or a method of such an object."""
+    return is_own_kind(type(one.__self__ if type(one) is types.MethodType else one))

@@ -55,3 +55,21 @@ def test_what_is_leaklabs_own_was_not_kept_by_the_call():
     atexit.unregister(callback)
     assert is_on
     assert [call.address for call in calls.calls] == [id(callback)]
+
+
+def test_what_lends_the_objects_may_be_listed_with_them_once_and_not_the_next_time():
+    """A method of leaklab's is made anew for each listing, often at the address of the last one."""
+    own, callback = gc_paused().__exit__, Thing().close
+    listings = [[own, callback], [own, callback], [own, own, own, callback], [callback]]
+
+    @contextmanager
+    def young():
+        lent = listings.pop(0)
+        yield lent
+        lent.clear()
+
+    calls = StoreCalls(young, lambda filename: filename == __file__)
+    with calls.watched():
+        atexit.register(callback)
+    atexit.unregister(callback)
+    assert [call.address for call in calls.calls] == [id(callback)]
