@@ -60,11 +60,11 @@ def test_what_is_leaklabs_own_was_not_kept_by_the_call():
 def test_what_lends_the_objects_may_be_listed_with_them_once_and_not_the_next_time():
     """A method of leaklab's is made anew for each listing, often at the address of the last one."""
     own, callback = gc_paused().__exit__, Thing().close
-    listings = [[own, callback], [own, callback], [own, own, own, callback], [callback]]
+    times = iter([1, 1, 3, 0])
 
     @contextmanager
     def young():
-        lent = listings.pop(0)
+        lent = [*[own] * next(times), callback]
         yield lent
         lent.clear()
 
