@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -370,13 +370,49 @@ def is_leak(check: Check) -> bool:
     return check.verdict.outcome is Outcome.LEAK
 
 
-def render_path(path: RootPath) -> str:
+_N_STEPS = 30
+"""Of a path that is shown in full."""
+
+
+def shown_positions(path: RootPath, n_most: int, also: Iterable[int] = ()) -> list[int]:
+    """Return the positions of the steps of *path* to show: all, or first and last ones and what is to be looked at.
+
+    Args:
+        path: May have hundreds of steps: through a graph, along a linked list.
+        n_most: So many are shown in full; of more, one less.
+        also: Positions that are shown, as the ends of the suspect references are, with what is beside them.
+    """
+    n_steps = len(path.steps)
+    if n_steps <= n_most:
+        return list(range(n_steps))
+    suspects = suspect_references(path)
+    ends = (*suspects[:1], *suspects[-1:], *also)
+    beside = {at for end in ends for at in (end - 1, end, end + 1) if 0 <= at < n_steps}
+    return sorted({*range(n_most // 2), *beside, *range(n_steps + n_most // 2 - n_most + 1, n_steps)})
+
+
+def shown_path(path: RootPath, cut_at: Collection[int] = ()) -> tuple[RootPath, frozenset[int]]:
+    """Return *path* as it is shown, and where its cuts are then: of a long one a step says how many are left out."""
+    positions = shown_positions(path, _N_STEPS, cut_at)
+    steps: list[Step] = []
+    cuts = []
+    for before, at in zip((-1, *positions), positions, strict=False):
+        if left_out := path.steps[before + 1 : at]:
+            statuses = {step.status for step in left_out}
+            status = statuses.pop() if len(statuses) == 1 else Status.UNKNOWN
+            steps.append(Step(f"({len(left_out):,} more)", "", "the JSON file has all of them", status))
+        cuts += [len(steps)] if at in cut_at else []
+        steps.append(path.steps[at])
+    return RootPath(path.root, tuple(steps)), frozenset(cuts)
+
+
+def render_path(path: RootPath, cut_at: Collection[int] = ()) -> str:
     """Return *path* root first, one reference per line, the suspect references underlined and marked.
 
-    No step is left out. The lines leave room for a label beside them.
+    Of more than 30 steps those are shown that `shown_path` has. The lines leave room for a label beside them.
     """
     width = columns() - LABEL_WIDTH
-    path = clipped(path, SHOWN_LIMIT)
+    path, _cuts = shown_path(clipped(path, SHOWN_LIMIT), cut_at)
     if not path.steps:
         return shorten(path.root, _FIELD_LIMIT)
     suspects = suspect_references(path)

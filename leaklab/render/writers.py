@@ -152,7 +152,7 @@ def _facts(block: FactTable, indent: int) -> Iterator[str]:
 
 
 def _steps(block: PathSteps, indent: int) -> Iterator[str]:
-    for number, line in enumerate(render_path(block.path).splitlines()):
+    for number, line in enumerate(render_path(block.path, block.cut_at).splitlines()):
         yield " " * indent + f"  {'' if number else block.label}".ljust(block.width) + line
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
-from leaklab.model import RootPath, Status, Step
 from leaklab.model.alive import (
     ALIVE_SCHEMA_VERSION,
     AlivePath,
@@ -65,7 +64,6 @@ _LABEL_WIDTH = 11
 _N_REFERENCES, _N_HTML_REFERENCES = 8, 20
 _N_OPEN_STEPS = 7  # a longer path is folded
 _TITLE_LIMIT, _CODE_LIMIT, _NAME_LIMIT, _WHAT_LIMIT = 300, 400, 60, 72
-_N_STEPS = 30  # of a path that is shown in full
 _DRAWING_SECONDS = 6.0
 _MAX_SVG_CHARACTERS = 120_000  # some 60 boxes; more would swell the notebook
 _ALT_LIMIT, _GRAPH_ALT_LIMIT = 900, 2_000
@@ -110,7 +108,7 @@ def _path(alive: WhyAliveRecord, number: int, *, is_open: bool) -> Chapter:
     path = alive.paths[number]
     held = Fact("held by", (code(shorten(holder_words(path), _TITLE_LIMIT)),))
     known = (Fact("known", (path.remark,)),) if path.remark else ()
-    steps = PathSteps(*shown_path(path.path, path.cut_at), "path", _LABEL_WIDTH)
+    steps = PathSteps(path.path, path.cut_at, "path", _LABEL_WIDTH)
     in_text = (FactTable((held,), _LABEL_WIDTH), steps, FactTable(known, _LABEL_WIDTH))
     title = shorten(path_title(alive, number), _TITLE_LIMIT)
     return Chapter(title, (Either(in_text, (FactTable((held, *known)), steps)),), is_open)
@@ -119,7 +117,7 @@ def _path(alive: WhyAliveRecord, number: int, *, is_open: bool) -> Chapter:
 def _cycle(alive: WhyAliveRecord) -> Iterator[DocumentBlock]:
     cycle, best = alive.cycle, alive.cycle_cut
     if cycle is not None:
-        steps = (PathSteps(cycle, width=_LABEL_WIDTH),), (PathSteps(*shown_path(cycle)),)
+        steps = (PathSteps(cycle, width=_LABEL_WIDTH),), (PathSteps(cycle),)
         yield Chapter("The cycle that keeps it", (Either(*steps),))
     if best is not None:
         facts = FactTable((Fact("to cut", (shorten(best.how, _CODE_LIMIT), best.words)),), _LABEL_WIDTH)
@@ -200,19 +198,6 @@ def _references(alive: WhyAliveRecord) -> Either:
 def title_words(alive: WhyAliveRecord) -> str:
     """Return what was asked about, and what it is."""
     return f"{alive.asked}: {alive.what}" if alive.asked else alive.what
-
-
-def shown_path(path: RootPath, cut_at: Collection[int] = ()) -> tuple[RootPath, frozenset[int]]:
-    """Return *path* as it is shown, and where its cuts are then: a long one, through a graph, loses its middle."""
-    n_left_out = len(path.steps) - _N_STEPS + 1
-    if n_left_out <= 1:
-        return path, frozenset(cut_at)
-    n_head = _N_STEPS // 2
-    words = f"({n_left_out:,} more)"
-    gap = Step(words, "", "the table of paths and the JSON file have all of them", Status.UNKNOWN)
-    steps = (*path.steps[:n_head], gap, *path.steps[n_head + n_left_out :])
-    moved = (min(at, n_head) if at < n_head + n_left_out else at - n_left_out + 1 for at in cut_at)
-    return RootPath(path.root, steps), frozenset(moved)
 
 
 def path_title(alive: WhyAliveRecord, number: int) -> str:

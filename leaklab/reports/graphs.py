@@ -15,7 +15,7 @@ from leaklab.model import Leak, RootPath, Status, Step
 from leaklab.model.sentences import growth_words
 from leaklab.render.drawing import Picture
 from leaklab.render.templates import ACCENT, CALM, DOUBTFUL
-from leaklab.render.words import render_path, suspect_references
+from leaklab.render.words import render_path, shown_positions, suspect_references
 from leaklab.reports.back_graph import Arrow, BackGraph, Box, graph_of_leak, objgraph_dot
 from leaklab.text import SHOWN_LIMIT, clipped, format_rate, shorten, unit_words, visible
 
@@ -130,16 +130,15 @@ def path_graph(leak: Leak) -> graphviz.Digraph:
     graph.node(
         "root", label=label(leak.path.root), shape="plaintext", style="filled", fillcolor="white", fontcolor=FAINT
     )
-    shown = _shown(leak.path)
+    shown = shown_positions(leak.path, _N_NODES)
     suspects = suspect_references(leak.path)
     before = "root"
     for position, index in enumerate(shown):
         if position and index != shown[position - 1] + 1:
-            graph.node(
-                "cut", label=label(f"... {index - shown[position - 1] - 1} more objects ..."), style="filled,dashed"
-            )
-            graph.edge(before, "cut")
-            before = "cut"
+            cut, n_left_out = f"cut{index}", index - shown[position - 1] - 1
+            graph.node(cut, label=label(f"... {n_left_out} more objects ..."), style="filled,dashed")
+            graph.edge(before, cut)
+            before = cut
         _add_step(graph, index, leak.path.steps[index], before, is_suspect=index in suspects)
         before = f"step{index}"
     if leak.count_per_run or leak.bytes_per_run:
@@ -148,15 +147,6 @@ def path_graph(leak: Leak) -> graphviz.Digraph:
         place = suspects[0] - 1 if suspects else -1
         _add_others(graph, leak, f"step{place}" if place in shown else "root")
     return graph
-
-
-def _shown(path: RootPath) -> list[int]:
-    """Return the positions of the steps to draw: all, or the first and the last."""
-    n_steps = len(path.steps)
-    if n_steps <= _N_NODES:
-        return list(range(n_steps))
-    half = _N_NODES // 2
-    return [*range(half), *range(n_steps - half, n_steps)]
 
 
 def _add_step(graph: graphviz.Digraph, index: int, step: Step, before: str, *, is_suspect: bool) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.model import Outcome, RootPath, Status, Step
-from leaklab.render.words import CAUSES, numbers_words, render_path, suspect_references
+from leaklab.render.words import CAUSES, numbers_words, render_path, shown_path, suspect_references
 from leaklab.reports.check_text import render_text
 from leaklab.text import format_seconds, in_columns, shorten, visible
 
@@ -88,11 +88,22 @@ def test_a_heap_that_cannot_be_read_is_unknown_and_not_zero():
     assert " unknown " in text.splitlines()[-3]
 
 
-def test_every_step_of_a_long_path_has_a_line_of_its_own():
-    long = RootPath("notebook variable", tuple(Step(f".link{i}", "Node", "", E) for i in range(200)))
-    lines = render_path(long).splitlines()
-    assert len(lines) == 201
-    assert lines[200].split() == ["expected", ".link199", "Node"]
+def test_a_path_of_thirty_steps_is_shown_in_full():
+    path = RootPath("notebook variable", tuple(Step(f".link{i}", "Node", "", E) for i in range(30)))
+    lines = render_path(path).splitlines()
+    assert len(lines) == 31
+    assert lines[30].split() == ["expected", ".link29", "Node"]
+
+
+def test_of_a_long_path_the_ends_are_shown_and_the_suspect_reference():
+    steps = tuple(Step(f".link{i}", "Node", "", L if i >= 400 else E) for i in range(900))
+    path = RootPath("notebook variable", steps)
+    lines = render_path(path).splitlines()
+    shown = [line.split()[1] for line in lines[1:] if "~" not in line]
+    beside = ["(384", ".link399", ".link400", ".link401", "(484"]
+    assert shown == [f".link{i}" for i in range(15)] + beside + [f".link{i}" for i in range(886, 900)]
+    assert lines[lines.index(next(line for line in lines if "~" in line)) - 1].split()[:2] == ["leaked", ".link400"]
+    assert suspect_references(shown_path(path)[0]) == range(17, 18)
 
 
 def test_a_path_without_objects_says_what_the_root_is():

@@ -16,6 +16,7 @@ from leaklab.heap.nodes import VARIABLE_WORDS
 from leaklab.model import Leak
 from leaklab.model.check import GRAPH_UNIT
 from leaklab.model.sentences import shortened
+from leaklab.text import format_rate
 
 SLOWING = frozenset({
     "graph-kept", "hook-left", "container-growth", "global-cache", "callback-registry", "tensor-kept", "closure-kept",
@@ -89,8 +90,8 @@ def with_effect(leaks: Sequence[Leak], slower: float | None = None, n_runs: int 
     if slower is None or not chosen:
         return list(leaks)
     # The figures are those of the middle of the last and of the first third.
-    share = (slower - 1) / (n_runs * 2 / 3) if n_runs else 0.0
-    each = f", and each run adds {share:.2g} % of the first runs' time" if (share := 100 * share) else ""
+    share = 100 * (slower - 1) / (n_runs * 2 / 3) if n_runs else 0.0
+    each = f", and each run adds {format_rate(share)} % of the first runs' time" if share else ""
     words = f"The runs get slower as it grows: the last ones took {slower:.1f} times as long as the first ones{each}."
     return [
         replace(leak, advice=f"{leak.advice}\n{words}") if leak.advice and leak.fingerprint in chosen else leak
