@@ -114,6 +114,12 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
+def with_article(name: str) -> str:
+    """Write ``a list``, ``an Adam``: *name*, which may be a qualified one, by its last part."""
+    name = name.rpartition(".")[2]
+    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+
+
 def unit_words(count: float, unit: str) -> str:
     """Write ``1 entry``, ``0.5 objects``, ``2 graph nodes``: *count* with *unit*, which is given for many."""
     shown = format_rate(count)

@@ -19,7 +19,7 @@ from leaklab.explain.alive.live_graph import live_graph, overview
 from leaklab.heap.borrow import borrow_heap, view_for_path
 from leaklab.heap.hidden_references import untracked_holders
 from leaklab.heap.names import best_reference
-from leaklab.heap.roots import empty_snapshots
+from leaklab.heap.running import empty_snapshots
 from leaklab.heap.view import NO_BIRTHS, HeapView
 from leaklab.measure.checkpoint import whole_heap
 from leaklab.model import RootPath

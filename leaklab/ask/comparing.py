@@ -18,6 +18,7 @@ from leaklab.reports.heap_diff import HeapSnapshot, MemDiff
 from leaklab.reports.notebook import NotebookReport
 from leaklab.reports.saved_heap import HeapComparison, SavedHeap
 from leaklab.reports.side_by_side import SideBySide, side_by_side
+from leaklab.text import with_article
 
 Compared: TypeAlias = NotebookComparison | MemDiff | HeapComparison | SnapshotComparison | SideBySide
 _OF_CHECKS = (LeakReport, NotebookReport)
@@ -78,5 +79,4 @@ def _is_path(thing: Any) -> bool:
 
 
 def _kind_words(thing: Any) -> str:
-    name = type(thing).__name__
-    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+    return with_article(type(thing).__name__)

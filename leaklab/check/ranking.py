@@ -218,7 +218,7 @@ def library_note(leak: Leak) -> str:
 def is_worth_showing(leak: Leak, rate: float) -> bool:
     """Return whether what is bounded or undecided deserves the reader's time: the user's own, or not tiny."""
     root = leak.path.root
-    user_side = root in USER_SIDE or root.startswith("running function") or _is_users_module(root)
+    user_side = root in USER_SIDE or root.startswith("running ") or _is_users_module(root)
     return user_side or leak.unit in (DESCRIPTORS, CHILDREN) or rate * max(leak.bytes_per_run, 1.0) >= SMALL_BYTES
 
 

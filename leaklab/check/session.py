@@ -16,7 +16,7 @@ from leaklab.check.judging import Judgement
 from leaklab.cure.applying import ReplaceableCell
 from leaklab.decide.verdict import MORE_TIME, MOST_RUNS
 from leaklab.errors import CheckRunningError
-from leaklab.heap.roots import other_threads
+from leaklab.heap.running import other_threads
 from leaklab.heap.source_lines import CellNames
 from leaklab.lines.branches import BranchWatch
 from leaklab.measure.census import Baseline

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaklab.errors import require
 from leaklab.frameworks.watched_fit import WatchedFit
-from leaklab.heap.roots import local_variables
+from leaklab.heap.running import local_variables
 
 if TYPE_CHECKING:
     Trainer: Any = None

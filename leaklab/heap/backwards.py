@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from leaklab.heap.roots import is_shell_type, local_variables, running_frames
+from leaklab.heap.roots import is_shell_type
+from leaklab.heap.running import local_variables, running_frames
 from leaklab.heap.shortest_paths import Start
 from leaklab.runtime.addresses import N_PLACES, Addresses, Ints, addresses_of, places_of
 from leaklab.runtime.objects import is_tensor, loaded_type, no_torch_functions

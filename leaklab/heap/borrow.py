@@ -21,7 +21,8 @@ import numpy.typing as npt
 from leaklab.heap.backwards import on_best_paths
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import HeapIndex, ReferencePass, own_dicts
-from leaklab.heap.roots import empty_snapshots, find_starts, interpreter_tables, is_shell_type
+from leaklab.heap.roots import find_starts, interpreter_tables, is_shell_type
+from leaklab.heap.running import empty_snapshots
 from leaklab.heap.shortest_paths import PathTree, Start, paths_from
 from leaklab.heap.view import BASELINE, NO_BIRTHS, Births, HeapView
 from leaklab.measure.checkpoint import whole_heap

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leaklab.heap.index import ReferencePass
-from leaklab.heap.roots import local_variables, places_in_code, running_frames
+from leaklab.heap.names.code import loop_words
+from leaklab.heap.running import local_variables, places_in_code, running_frames
 from leaklab.model.check import UNFOLLOWED_NODES
 from leaklab.runtime.addresses import AddressTable, addresses_of, kinds_of
 from leaklab.runtime.autograd_graph import (
@@ -29,9 +30,10 @@ from leaklab.runtime.autograd_graph import (
     count_leaves,
     is_node_type,
 )
+from leaklab.runtime.frame_stacks import n_open_loops, stack_words
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.node_hooks import is_function_type, node_hooks, origin_of, tensor_hooks
-from leaklab.runtime.objects import is_exactly, is_tensor_type
+from leaklab.runtime.objects import class_attribute, is_exactly, is_tensor_type
 from leaklab.runtime.referents import BATCH_OBJECTS, get_referents, referents_of
 from leaklab.runtime.sizes import shallow_bytes
 
@@ -138,6 +140,10 @@ class _FoundArrays:
         self.extra.update(new)
         return list(new.values())
 
+    def known(self, addresses: Ints) -> list[Any]:
+        """Return for each address the known object that lies there; None where there is none."""
+        return [self.objects[at] if at >= 0 else None for at in self._table.positions(addresses).tolist()]
+
     def of_types(self, is_wanted: Callable[[type], bool]) -> list[Any]:
         """Return the known objects whose type *is_wanted*; each type is asked for once."""
         return [self.objects[at] for at in np.flatnonzero(self.types.mask(is_wanted)).tolist()]
@@ -154,7 +160,9 @@ class _FoundArrays:
 
 
 def _frames(found: _FoundArrays) -> list[Edge]:
-    """Add the local variables of running functions."""
+    """Add the local variables of running functions, and what their loops go through."""
+    loops = list(_iterators(found))
+    found.add(loops, [frame for frame, _iterator, _words in loops])
     running = running_frames()
     edges = [
         (one.frame, value, f"local {name!r} of {one.function}()")
@@ -163,6 +171,18 @@ def _frames(found: _FoundArrays) -> list[Edge]:
     ]
     found.add(edges, [one.frame for one in running])
     return edges
+
+
+def _iterators(found: _FoundArrays) -> Iterator[Edge]:
+    """Yield the iterators of the loops that are open; the lowest on a stack are theirs, above may lie old ones."""
+    frames = [one.frame for one in running_frames(bodies=True)]
+    stacks = list(map(stack_words, frames))
+    things = iter(found.known(np.concatenate([np.zeros(0, np.int64), *stacks])))
+    for frame, stack in zip(frames, stacks, strict=True):
+        on_stack = itertools.islice(things, len(stack))
+        if iterators := [thing for thing in on_stack if class_attribute(type(thing), "__next__") is not None]:
+            for iterator in iterators[: n_open_loops(frame.f_code, frame.f_lasti)]:
+                yield frame, iterator, loop_words(frame.f_code)
 
 
 def _arrays(

@@ -260,6 +260,7 @@ _KNOWN: Final = tuple(
         ),
         (r"thread ", _ANY, "it goes when the thread's function returns"),
         (r"running function ", _ANY, "it goes when that function returns"),
+        ("running loop", _ANY, "it goes when that loop ends"),
         ("context variable", _ANY, "a context variable keeps it: var.reset(token), or set it to something else"),
         ("signal handler", _ANY, "a signal handler keeps it: signal.signal(number, signal.SIG_DFL)"),
     )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leaklab.heap.folding import shows_parts
 from leaklab.heap.names.reference import MISSING, class_dict, is_one_of, look_up
 from leaklab.heap.nodes import ArrayTraits, HeapNodes, NodeType, StorageUse, TraitsTable, in_own_modules
-from leaklab.heap.paths import shows_parts
 from leaklab.heap.reachability import references_of
 from leaklab.runtime.autograd_graph import is_node_type
 from leaklab.runtime.objects import (

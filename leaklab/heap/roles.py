@@ -201,7 +201,7 @@ def _of_start(start: Start | None) -> str:
         return "a variable of yours"
     if start.words.startswith("module "):
         return "a variable of a module"
-    if start.words.startswith(("thread ", "running function ")):
+    if start.words.startswith(("thread ", "running ")):
         return "a variable of a function that is running"
     return start.words
 

@@ -6,20 +6,17 @@ Roots are ranked by how familiar they are to a reader: the user's variables firs
 from __future__ import annotations
 
 import contextvars
-import inspect
 import re
 import signal
 import sys
-import threading
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leaklab.heap.running import is_of_function, running_frames
 from leaklab.heap.shortest_paths import Start
 from leaklab.measure.registries import REGISTRIES
 from leaklab.runtime.containers import CONTEXT_HERE
@@ -39,12 +36,9 @@ from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from types import FrameType, TracebackType
 
     from leaklab.heap.index import HeapIndex
 
-_SOLE_REFERENCES = 3  # to a snapshot of locals: the frame's, ours, and the argument of getrefcount
-_SNAPSHOTS = sys.version_info < (3, 13)  # from 3.13 on f_locals is a view, and reading it leaves nothing behind
 VARIABLES, USER_MODULES, RUNNING, LIBRARIES, INTERPRETER = range(5)
 """The ranks."""
 _subclasses_of = type.__dict__["__subclasses__"]
@@ -57,7 +51,7 @@ _COST_OF_HISTORY_NAME = 10
 _COST_OF_HISTORY_COPY = 14
 _COST_OF_SHELL = 40
 _COST_OF_CALLED = 18  # whoever else holds it has a better name for it
-_PLACES = ("module ", "thread ", "running function ")
+_PLACES = ("module ", "thread ", "running ")
 
 
 def find_starts(namespace: dict[str, Any] | None, called: object = None) -> list[Start]:
@@ -224,8 +218,10 @@ def _is_made_by_library(variables: dict[str, Any]) -> bool:
 
 
 def _frames() -> Iterator[Root]:
-    for running in running_frames():
+    for running in running_frames(bodies=True):
         words = f"thread {running.thread!r}" if running.thread else f"running function {running.function}"
+        if not running.thread and not is_of_function(running.frame):
+            words = "running loop"
         yield Root(id(running.frame), words, "", INTERPRETER if running.origin is Origin.FRONT_END else RUNNING)
 
 
@@ -280,170 +276,3 @@ def _static_types() -> Iterator[Root]:
         if not flags_of(kind) & HEAP_TYPE:
             for variables in get_referents(class_dict(kind)):
                 yield Root(id(variables), f"type {type_name(kind)}", "", INTERPRETER)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunningFrame:
-    """A frame that is being executed.
-
-    Attributes:
-        frame: The frame itself. The collector does not list it while it runs.
-        function: Qualified name of its function.
-        thread: Name of its thread, empty for the main thread and the one that asks.
-        origin: Whose code it is.
-    """
-
-    frame: FrameType
-    function: str
-    thread: str
-    origin: Origin
-
-
-def running_frames() -> list[RunningFrame]:
-    """Return the running functions of all threads, that of the caller and the main thread first, innermost first.
-
-    Left out are the bodies of modules and cells, whose variables are no secret to the collector, and leaklab's own
-    functions with the library functions that they called. A function of the user's that called leaklab is listed.
-    """
-    # A worker of an engine checks in a thread of its own: its functions are no more a thread's than those of a script.
-    own = (threading.get_ident(), threading.main_thread().ident)
-    by_thread = sorted(sys._current_frames().items(), key=lambda item: item[0] not in own)  # noqa: SLF001
-    try:
-        return [
-            running
-            for ident, frame in by_thread
-            for running in _of_thread(frame, "" if ident in own else _thread_name(ident))
-        ] + [
-            RunningFrame(frame, _function_name(frame), "", Origin.USER)
-            for frame in reversed(_ending)
-            if frame.f_code.co_flags & inspect.CO_OPTIMIZED and origin_of(frame.f_code.co_filename) is Origin.USER
-        ]
-    finally:
-        # This function's own frame is in the list: left there, the two and all variables of our callers, which are the
-        # user's objects, would wait for the collector.
-        by_thread.clear()
-
-
-_ending: list[FrameType] = []
-
-
-@contextmanager
-def count_as_running(traceback: TracebackType | None) -> Iterator[None]:
-    """Let the functions that an error has ended count as running ones: their variables live as long as it does."""
-    _ending.extend(frame for frame, _line in walk_tb(traceback))
-    try:
-        yield
-    finally:
-        _ending.clear()
-
-
-def places_in_code() -> dict[str, tuple[int, ...]]:
-    """Return where each other thread that runs code of the user's is, by its name, as numbers.
-
-    These are the frame, the position in its code, and which values the variables of the user's innermost function have:
-    threads hand over at the same few positions, a loop's at its end. A thread whose numbers are others when it is asked
-    again has run meanwhile.
-    """
-    places: dict[str, tuple[int, ...]] = {}
-    threads = sys._current_frames()  # noqa: SLF001
-    del threads[threading.get_ident()]  # a variable that is this function's own frame would be a cycle
-    for ident, innermost in threads.items():
-        frame: FrameType | None = innermost
-        while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.USER:
-            frame = frame.f_back
-        if frame is not None and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            values = (id(value) for _name, value in local_variables(frame))
-            places[_thread_name(ident)] = id(innermost), innermost.f_lasti, *values
-    return places
-
-
-def other_threads() -> dict[int, str]:
-    """Return the names of the other threads that run Python code, by the number that the system has for them.
-
-    Those of the front end and our own are left out, and those that Python did not start.
-    """
-    found: dict[int, str] = {}
-    threads = sys._current_frames()  # noqa: SLF001
-    del threads[threading.get_ident()]  # a variable that is this function's own frame would be a cycle
-    for ident, innermost in threads.items():
-        frame: FrameType | None = innermost
-        outermost = ""
-        while frame is not None and origin_of(frame.f_code.co_filename) is not Origin.FRONT_END:
-            if frame.f_code.co_filename != threading.__file__:
-                outermost = frame.f_code.co_filename
-            frame = frame.f_back
-        if frame is None and origin_of(outermost) is not Origin.LEAKLAB:
-            number = _of_thread_object(ident, "_native_id")
-            if type(number) is int:
-                found[number] = _thread_name(ident)
-    return found
-
-
-def local_variables(frame: FrameType) -> list[tuple[str, Any]]:
-    """Return names and values of the local variables of a running function.
-
-    Up to Python 3.12 reading them leaves a dict on the frame that would keep variables alive which the function deletes
-    later. It is emptied again, of what Python itself would refresh, unless somebody else uses it.
-    """
-    snapshot = frame.f_locals
-    # A list first: another thread may run the function on, and call locals() in it, while the loop runs.
-    variables = [(name, value) for name, value in list(snapshot.items()) if type(name) is str]
-    code = frame.f_code
-    if (
-        _SNAPSHOTS
-        and type(snapshot) is dict
-        and code.co_flags & inspect.CO_OPTIMIZED
-        and frame.f_trace is None  # a debugger writes the dict back into the variables
-        and sys.gettrace() is None
-        and sys.getrefcount(snapshot) == _SOLE_REFERENCES
-    ):
-        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
-            snapshot.pop(name, None)
-    return variables
-
-
-def empty_snapshots() -> None:
-    """Empty the dicts that `local_variables` had to leave as they were, because the list of the heap held them.
-
-    A dict that an earlier look left on a frame, empty, is in that list. To be called when the list is empty.
-    """
-    if _SNAPSHOTS:
-        for running in running_frames():
-            local_variables(running.frame)
-
-
-def _of_thread(innermost: FrameType, thread: str) -> Iterator[RunningFrame]:
-    frames: list[FrameType] = []
-    frame: FrameType | None = innermost
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    kept: list[RunningFrame] = []
-    called_by_leaklab = False
-    for outer in reversed(frames):
-        origin = origin_of(outer.f_code.co_filename)
-        called_by_leaklab = origin is Origin.LEAKLAB or (called_by_leaklab and origin is Origin.LIBRARY)
-        if outer.f_code.co_flags & inspect.CO_OPTIMIZED and not called_by_leaklab:
-            kept.append(RunningFrame(outer, _function_name(outer), thread, origin))
-    return reversed(kept)
-
-
-def _function_name(frame: FrameType) -> str:
-    name: str = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)  # co_qualname came with 3.11
-    return name.rpartition("<locals>.")[2]
-
-
-def _thread_name(ident: int) -> str:
-    """Return a thread's name; a thread that Python did not start has a number only."""
-    name = _of_thread_object(ident, "_name")
-    return name if type(name) is str else f"thread {ident}"
-
-
-def _of_thread_object(ident: int, attribute: str) -> object:
-    """Return an attribute of a `threading.Thread` without its class having a say; None if there is none."""
-    thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
-    try:
-        value: object = object.__getattribute__(thread, attribute)
-    except AttributeError:
-        return None
-    return value

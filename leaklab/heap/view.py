@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.heap.dominators import DominatorTree, dominators
+from leaklab.heap.folding import shows_parts
 from leaklab.heap.found_by_name import begin_at_name
 from leaklab.heap.index import HeapIndex
 from leaklab.heap.names import Namer, Reference, best_reference
 from leaklab.heap.names.containers import keys_of
 from leaklab.heap.names.reference import has_plain_items
 from leaklab.heap.names_by_others import expression_of, route_to
-from leaklab.heap.paths import Described, describe_path, shows_parts
+from leaklab.heap.paths import Described, describe_path
 from leaklab.heap.shared_data import Storages, storages_in
 from leaklab.heap.shortest_paths import PathTree, Reach, Start, path_to, reach
 from leaklab.model import RootPath, Status, Step

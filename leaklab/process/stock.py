@@ -34,7 +34,8 @@ from leaklab.explain.heaps.largest_tensors import (
 )
 from leaklab.files import FilePath, replacing
 from leaklab.heap.borrow import borrow_heap, heap_view, view_for_path
-from leaklab.heap.roots import empty_snapshots, find_starts
+from leaklab.heap.roots import find_starts
+from leaklab.heap.running import empty_snapshots
 from leaklab.heap.shortest_paths import Start
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.heap.view import NO_BIRTHS

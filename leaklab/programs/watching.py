@@ -103,7 +103,7 @@ class ProgramWatch:
         failure = f"exit status {getattr(error, 'code', 1)}" if kind is SystemExit else kind.__name__
         with ExitStack() as counted, room_for_last_words(failure):
             if self._block.n_steps:
-                from leaklab.heap.roots import count_as_running  # noqa: PLC0415 - as in BlockWatch
+                from leaklab.heap.running import count_as_running  # noqa: PLC0415 - as in BlockWatch
 
                 counted.enter_context(count_as_running(traceback))
             self._conclude(failure)

@@ -19,9 +19,9 @@ import numpy as np
 from leaklab.runtime.addresses import Addresses, Ints, addresses_of, kinds_of, object_at, types_at
 from leaklab.runtime.objects import HEAP_TYPE, MANAGED_DICT, flags_of, has_base, module_dict
 
-_WORD: Final = ctypes.sizeof(ctypes.c_void_p)
+WORD: Final = ctypes.sizeof(ctypes.c_void_p)
 # Python 3.11 to 3.14, with the interpreter lock and without it.
-_MANAGED_OFFSETS: Final = (-3 * _WORD, -_WORD)
+_MANAGED_OFFSETS: Final = (-3 * WORD, -WORD)
 _dict_offset_of = type.__dict__["__dictoffset__"].__get__
 
 BATCH_OBJECTS = 8_000
@@ -43,7 +43,7 @@ def is_unsafe_to_ask(thing: object) -> bool:
 
 
 _definition_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyModule_GetDef", ctypes.pythonapi))
-_DEFINED_NAME_OFFSET = 5 * _WORD  # of `m_name` in PyModuleDef: an object's header and three words lie before it
+_DEFINED_NAME_OFFSET = 5 * WORD  # of `m_name` in PyModuleDef: an object's header and three words lie before it
 _FEW = 32  # one by one up to here, through an array of types beyond
 
 

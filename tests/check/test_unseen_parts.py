@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import io
 import itertools
 import logging
+import queue
 import sys
 import threading
 import weakref
@@ -294,3 +296,62 @@ def test_a_table_of_lines_beside_a_file_is_a_leak(tmp_path):
 
         report = check(write, runs=24)
     assert the_leak(report).holder.startswith("lines in "), report
+
+
+def rows():
+    block = torch.zeros(50_000)
+    for number in range(100):
+        yield block[number : number + 5].clone()
+
+
+def three_letters():
+    for number in range(5):
+        yield [bytes([number] * 50) for _ in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("make", "n_bytes"),
+    [
+        (lambda: enumerate(rows()), 200_000),
+        (lambda: [torch.zeros(5_000) for _ in range(20)], 400_000),
+        (lambda: zip(map(str, range(100)), rows(), strict=False), 200_000),
+        (lambda: (inner for outer in three_letters() for inner in outer), 100),
+    ],
+    ids=["enumerated generator", "list", "zip", "loop in a loop"],
+)
+def test_what_the_loop_of_a_thread_goes_through_is_part_of_the_thread(make, n_bytes):
+    queues: list[queue.Queue[object]] = []
+
+    def epoch() -> None:
+        batches: queue.Queue[object] = queue.Queue(maxsize=2)
+        queues.append(batches)
+
+        def fill() -> None:
+            for item in make():
+                batches.put(item)
+
+        threading.Thread(target=fill, daemon=True).start()
+        assert [batches.get() for _ in range(3)]
+        queues.clear()
+
+    leak = the_leak(check(epoch, runs=8))
+    assert leak.holder.startswith("a frame in thread 'Thread-")
+    assert n_bytes <= leak.bytes_per_run < 1.1 * n_bytes + 12_000
+
+
+def test_a_generator_that_c_code_keeps_is_a_leak_beside_threads_in_loops():
+    def epoch() -> None:
+        batches: queue.Queue[int] = queue.Queue(maxsize=2)
+
+        def fill() -> None:
+            for number in range(10):
+                batches.put(number)
+
+        threading.Thread(target=fill, daemon=True).start()
+        batches.get()
+        kept = rows()
+        next(kept)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+    report = check(epoch, runs=8)
+    assert sorted(leak.path.root[:6] for leak in report.leaks) == ["held b", "thread"]

@@ -18,7 +18,8 @@ import pytest
 
 from leaklab.heap.hidden_references import hidden_edges
 from leaklab.heap.index import build_index
-from leaklab.heap.roots import Root, find_roots, local_variables, running_frames
+from leaklab.heap.roots import Root, find_roots
+from leaklab.heap.running import local_variables, running_frames
 from leaklab.heap.shortest_paths import search
 from leaklab.runtime.ours import Origin, origin_of
 from leaklab.version import PACKAGE_FOLDER

@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read
 
 import leaklab
-from leaklab.heap.roots import other_threads
+from leaklab.heap.running import other_threads
 from leaklab.metrics import Collector, serve, write_textfile
 from leaklab.metrics.table import METRICS, Kind
 from leaklab.model.loop import LoopState

@@ -441,7 +441,7 @@ def test_nothing_of_the_program_is_held_afterwards(tmp_path):
 
 
 def test_own_thread_is_no_thread_of_the_program(tmp_path):
-    from leaklab.heap.roots import other_threads
+    from leaklab.heap.running import other_threads
 
     limit = MemoryLimit(1 << 60, "limit of the container", tmp_path / "current", tmp_path / "stat", ())
     limit.usage.write_text("0")

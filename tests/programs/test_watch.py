@@ -239,3 +239,34 @@ def test_a_program_without_torch_is_watched_without_it(tmp_path):
     assert "`seen` grows by 1 entry (3.05 KiB) every step since step 1: a leak" in err
     assert f"{name}:5 in handle: seen[str(number)] = bytearray(3000)  <- keeps it" in err
     assert "stopped" not in err
+
+
+STREAM = """\
+import torch
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+class Stream:
+    def __init__(self):
+        self.history = []
+    def __iter__(self):
+        return self
+    def __next__(self):
+        self.history.append(torch.randn(500, 8))
+        return self.history[-1]
+for number, batch in enumerate(Stream()):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+    if number == 1_500:
+        break
+"""
+
+
+def test_what_a_loop_outside_of_functions_goes_through_is_found(tmp_path):
+    name = written(tmp_path, STREAM)
+    _code, _out, err = run([name], tmp_path)
+    assert ".history of a Stream in running loop" in " ".join(err.split())
+    assert "iterator of a loop  enumerate" in err
+    assert f"{name}:10 in Stream.__next__: self.history.append(torch.randn(500, 8))  <- keeps it" in err
+    assert "C code" not in err
+    assert "loop: 1 " in err

@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from leaklab.heap.roots import other_threads
+from leaklab.heap.running import other_threads
 from leaklab.model.loop import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
 from leaklab.strip.drawing import strip_html, strip_line, strip_svg, strip_text
 from leaklab.strip.showing import Strip, show_strip

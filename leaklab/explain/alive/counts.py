@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from leaklab.heap.names import best_reference, name_references
-from leaklab.heap.roots import local_variables
+from leaklab.heap.running import local_variables
 from leaklab.heap.view import HeapView
 from leaklab.model.alive import AutogradHolder, CountItem, Counts, DirectReference, FanIn
 from leaklab.runtime.addresses import object_at, types_at

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leaklab.explain.autograd.nodes import Node, State
+from leaklab.heap.folding import shows_parts
 from leaklab.heap.names import best_reference
 from leaklab.heap.names.containers import keys_of
-from leaklab.heap.paths import shows_parts
 from leaklab.model.autograd import GraphPart, KeptTensor, Sharing
 from leaklab.runtime.containers import EMPTY, items_in, keys_in
 from leaklab.runtime.objects import (

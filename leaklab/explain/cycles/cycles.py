@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from leaklab.explain.cycles.cuts import best_offer
 from leaklab.explain.cycles.region import Region, RegionReferences
-from leaklab.heap.paths import Hop, fingerprint, fold, place_of, summary_of
+from leaklab.heap.folding import Hop, fold
+from leaklab.heap.paths import fingerprint, place_of, summary_of
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status, Step
 from leaklab.model.paths import CycleCertainty, CycleCut

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from leaklab.heap.paths import Described
-from leaklab.heap.roots import local_variables
+from leaklab.heap.running import local_variables
 from leaklab.heap.view import HeapView
 from leaklab.model import RootPath, Status
 from leaklab.model.process import HeldTensors

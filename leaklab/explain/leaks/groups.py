@@ -29,14 +29,16 @@ import numpy.typing as npt
 
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT
 from leaklab.explain.leaks.entries import entries_of
+from leaklab.heap.folding import fold
 from leaklab.heap.names.reference import Reference
-from leaklab.heap.paths import fingerprint, fold
+from leaklab.heap.paths import fingerprint
 from leaklab.heap.reachability import references_of
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.registries import registry_on
 from leaklab.model import RootPath, Step
 from leaklab.runtime.containers import items_in
 from leaklab.runtime.objects import has_base, is_kind_of, loaded_type
+from leaklab.text import with_article
 
 
 def without_unseen_parts(view: HeapView, orphans: Sequence[int]) -> list[int]:
@@ -352,7 +354,7 @@ def orphan_holder(path: RootPath) -> str:
     if registry_on(path):
         return path.root
     if path.root == UNSEEN_ROOT or not path.steps:
-        top = "".join(f"s top, {_with_article(step)}" for step in path.steps[:1])
+        top = "".join(f"s top, {_top_words(step)}" for step in path.steps[:1])
         return f"C code (no Python object refers to it{top})"
     references = (step.reference for step in path.steps[1:])
     hops = (one if one.startswith((".", "[")) else f" -> {one}" for one in references)
@@ -368,12 +370,9 @@ def is_told_apart(path: RootPath) -> bool:
     return path.root != UNSEEN_ROOT and registry_on(path) is None
 
 
-def _with_article(step: Step) -> str:
+def _top_words(step: Step) -> str:
     """Return ``an Offloader``, ``the method Offloader.pack``."""
-    if step.summary:
-        return f"the {step.kind} {step.summary}"
-    name = step.kind.rpartition(".")[2]
-    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
+    return f"the {step.kind} {step.summary}" if step.summary else with_article(step.kind)
 
 
 def newest_leaked(view: HeapView, vertices: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from leaklab.explain.alive.retained import bytes_in_place, bytes_of_graphs, retained, size_of_freed
 from leaklab.explain.alive.smallest_cut import freed_without
 from leaklab.explain.leaks.groups import Group, LeakAddress, holder_of
-from leaklab.heap.paths import fold
+from leaklab.heap.folding import fold
 from leaklab.heap.reachability import led_to, references_to
 from leaklab.heap.shortest_paths import ROOT
 from leaklab.heap.view import HeapView

@@ -7,10 +7,13 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from leaklab.heap.names.reference import Reference, among, by_attribute, in_words, literal, read
-from leaklab.heap.roots import local_variables
+from leaklab.heap.running import local_variables
 from leaklab.runtime.containers import entries_in, keys_in
-from leaklab.runtime.objects import is_kind_of
+from leaklab.runtime.frame_stacks import stack_words
+from leaklab.runtime.objects import class_attribute, is_kind_of
 from leaklab.runtime.referents import get_referents
 
 if TYPE_CHECKING:
@@ -64,6 +67,11 @@ def code_words(code: types.CodeType) -> str:
     """Return the name of a function as a path shows it: ``fill()``, ``Trainer.fit()``, ``<lambda>``."""
     name: str = getattr(code, "co_qualname", code.co_name).rpartition("<locals>.")[2]  # co_qualname came with 3.11
     return name if name.endswith(">") else f"{name}()"
+
+
+def loop_words(code: types.CodeType) -> str:
+    """Return how a path shows the reference to what a ``for`` loop of *code* goes through."""
+    return f"iterator of a loop in {code_words(code)}" if code.co_flags & inspect.CO_OPTIMIZED else "iterator of a loop"
 
 
 def function_words(function: object) -> str:
@@ -157,7 +165,11 @@ def in_generator(holder: Any, child: object) -> Iterator[Reference]:
 def _variables_or_parts(holder: object, frame: types.FrameType, child: object, prefix: str) -> Iterator[Reference]:
     variables = list(_variables(frame, child, prefix))
     yield from variables
-    if not variables and any(child is inner for inner in get_referents(holder)):
+    if variables:
+        return
+    if class_attribute(type(child), "__next__") is not None and np.any(stack_words(frame) == id(child)):
+        yield in_words(loop_words(frame.f_code))
+    elif any(child is inner for inner in get_referents(holder)):
         yield from _parts(frame, child)
 
 

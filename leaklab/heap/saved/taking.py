@@ -13,7 +13,8 @@ from leaklab.heap.index import ReferencePass, own_dicts
 from leaklab.heap.live_nodes import contents_of, kinds_in, own_bytes_of, storage_use
 from leaklab.heap.names.in_bulk import BulkNames, name_attributes
 from leaklab.heap.nodes import MIN_DATA_BYTES
-from leaklab.heap.roots import empty_snapshots, find_starts, interpreter_tables
+from leaklab.heap.roots import find_starts, interpreter_tables
+from leaklab.heap.running import empty_snapshots
 from leaklab.heap.saved.arrays import HeapArrays
 from leaklab.heap.shared_data import storages_in
 from leaklab.measure.checkpoint import whole_heap
