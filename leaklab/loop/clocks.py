@@ -180,12 +180,14 @@ class StepClock:
         self.note(Trust.OPTIMIZER, words)
 
     def _is_here(self, trust: Trust) -> bool:
-        """Return whether this is the process and the thread whose steps are counted."""
+        """Return whether this is the process and the thread whose steps are counted, or may be from now on."""
         thread = threading.get_ident()
         if os.getpid() != self._pid and not (trust is Trust.REQUEST and self._is_worker()):
             return False
         if self._any_thread and trust in _OF_ALL_THREADS:
             self._thread = thread
+        if self._any_thread and (self._taken is None or trust < self._taken):
+            return True  # an event loop in a thread of a library's may be asked for tasks long before the first step
         if thread != self._thread and self._any_thread and self._thread not in sys._current_frames():  # noqa: SLF001 - of all threads
             self._thread = thread
         return thread == self._thread
@@ -208,6 +210,8 @@ class StepClock:
         if self._taken is not None:
             self._restart()
         self._taken, self.words = trust, words
+        if self._any_thread:
+            self._thread = threading.get_ident()
         self._forget_below(trust)
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -194,3 +195,52 @@ def test_what_traces_a_module_sees_what_it_would_see_without_the_watch():
     with BlockWatch("cell"):
         traces = [trace() for _ in range(3)]
     assert [traced(torch.ones(2, 4)).shape for traced in traces] == [(2, 4)] * 3
+
+
+def in_event_loop():
+    """A library's thread, in which tasks of asyncio are made all the time."""
+    events = asyncio.new_event_loop()
+
+    async def tick():
+        for _ in range(200):
+            await asyncio.create_task(asyncio.sleep(0))
+
+    thread = threading.Thread(target=events.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(tick(), events).result()
+
+    def end():
+        events.call_soon_threadsafe(events.stop)
+        thread.join()
+        events.close()
+
+    return end
+
+
+def in_loader():
+    """A thread that makes batches ready."""
+    loader = DataLoader(TensorDataset(torch.randn(40, 4)), batch_size=2)
+    is_over = threading.Event()
+
+    def fill():
+        assert len(list(loader)) == 20
+        is_over.wait()
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+
+    def end():
+        is_over.set()
+        thread.join()
+
+    return end
+
+
+@pytest.mark.parametrize("run", [in_event_loop, in_loader])
+def test_the_optimizer_of_one_thread_takes_over_from_what_another_was_heard_to_do(run):
+    with BlockWatch(any_thread=True) as watch:
+        end = run()
+        train(30)
+        end()
+    assert watch.clock == "a step of the optimizer torch.optim.sgd.SGD"
+    assert watch.n_steps >= 29
