@@ -151,7 +151,7 @@ DEAD = -1
 """The length of a container that is not there any more."""
 
 _N_LINKS = 3
-"""So far from what grows its container is looked for: an entry, its container, the object whose attribute that is."""
+"""So far above a container is what it is found by: its owner, and the dict in which that one has its attributes."""
 
 
 class KnownPlace(Protocol):
@@ -184,7 +184,7 @@ class HolderLengths:
     def __init__(self) -> None:
         self.seen: dict[str, Sequence[tuple[int, int]]] = {}
         self._chains: dict[str, tuple[int, ...]] = {}
-        self._kinds: dict[str, tuple[int, int]] = {}
+        self._kinds: dict[str, int] = {}
         self._lasting: set[str] = set()
 
     def note(self, places: Iterable[KnownPlace], lengths: LengthsAfterRuns = MappingProxyType({})) -> None:
@@ -214,17 +214,16 @@ class HolderLengths:
         measured = self._measured()
         lengths = dict.fromkeys(() if user_has_frozen() else self._lasting, DEAD)
         for fingerprint, chain in self._chains.items():
-            for address in reversed(chain):
-                found = measured.get(address)
-                if found is not None:
-                    kind, length = found
-                    if fingerprint not in self._kinds:
-                        self._kinds[fingerprint] = address, kind
-                        lengths[fingerprint] = length
-                    elif self._kinds[fingerprint] == (address, kind):
-                        self._lasting.add(fingerprint)
-                        lengths[fingerprint] = length
-                    break
+            # What is above has another length: an object keeps its attributes, whatever each of them is replaced by.
+            kind, length = measured.get(chain[-1]) or (0, 0) if chain else (0, 0)
+            if not kind:
+                continue
+            if fingerprint not in self._kinds:
+                self._kinds[fingerprint] = kind
+                lengths[fingerprint] = length
+            elif self._kinds[fingerprint] == kind:
+                self._lasting.add(fingerprint)
+                lengths[fingerprint] = length
         return lengths
 
     def gone(self, fingerprints: Collection[str]) -> set[str]:

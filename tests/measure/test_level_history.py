@@ -238,3 +238,12 @@ def test_what_is_made_anew_at_every_step_is_not_taken_for_emptied():
     gc.collect()
     assert lengths.read() == {}
     assert len(kept) == 2
+
+
+def test_the_owner_of_what_is_replaced_is_not_read_in_its_place():
+    holder = Holder()
+    holder.outputs = bytes(100)
+    lengths = HolderLengths()
+    lengths.note([At("outputs", (id(holder), id(vars(holder)), id(holder.outputs)), True)])
+    holder.outputs = bytes(200)
+    assert lengths.read() == {}
