@@ -123,8 +123,8 @@ def _doubted(session: CheckSession, explained: Explained) -> Explained:
 def explain_growth(session: CheckSession, judgement: Judgement) -> Explained:
     """Look for the holders of everything that grows; no phase of the measurement may be open."""
     measurement = session.measurement
-    addresses, _kinds, runs = measurement.cohorts.members()
-    births = Births(addresses, runs, measurement.n_runs, measurement.graph_marks)
+    addresses, kinds, runs = measurement.cohorts.members()
+    births = Births(addresses, runs, measurement.n_runs, measurement.graph_marks, kinds)
     own, heap, summaries = (measurement, judgement, session.branches), measurement.heap(), session.settings.summaries
     # What is remembered ends in the lists of free objects: an object made from there in a traced run has no trace.
     remembered = storages_remembered() if session.in_loop else nullcontext()

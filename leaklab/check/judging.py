@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -37,6 +37,8 @@ _FEWEST_ENTRIES = 2
 
 _PHASES_OF_STILL, _STILL, _LEAST_DUE = 2, 0.25, 4
 """What in two phases gains less than so much of what it should, and that is so many objects, stands still."""
+_LEAST_STILL = 3
+"""So often in a row there must be as many objects of a type, and since the first half of the runs."""
 _LEAST_LOOKS, _SURE_LOOKS = 4, 6
 """What is made anew in every run comes in numbers of its own: two of them that rise are nothing yet, and a few more
 rise by chance as well, where their last paces differ too much."""
@@ -97,8 +99,8 @@ class Judgement:
         runs_with_slots: Those of *at_runs* at which slots were looked at; None: all.
         has_unread_rise: Whether malloc's level has risen and buffers are still to be looked at.
         counts: File descriptors and child processes, as far as the system tells.
-        alive: For each type that leaks by its survivors: of all that the runs left, so many lived at each checkpoint.
-        in_all: For each of these types: so many lived at the first checkpoint and at the last, older ones too.
+        alive: For each type of which older runs left something: so many lived at each checkpoint of all that runs left.
+        in_all: For each of these types: so many lived at each checkpoint, older ones too.
     """
 
     at_runs: tuple[int, ...]
@@ -116,7 +118,7 @@ class Judgement:
     has_unread_rise: bool = False
     counts: tuple[Grown[Counted], ...] = ()
     alive: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    in_all: dict[int, tuple[int, int]] = field(default_factory=dict)
+    in_all: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def slot_runs(self) -> tuple[int, ...]:
@@ -147,7 +149,7 @@ class Judgement:
 
         A list of the best that is made anew in every run has no length that could be followed, and keeps some of each.
         """
-        totals = self.alive.get(kind, ())  # of those types only that leak by their survivors
+        totals = self.alive.get(kind, ())
         if growth.outcome is not Outcome.LEAK or len(totals) <= _PHASES_OF_STILL:
             return False
         rate = self.kinds[kind].growth.rate
@@ -157,12 +159,33 @@ class Judgement:
         is_still = all(more <= _STILL * due for more, due in zip(gained, expected, strict=True))
         return is_still and sum(expected) >= _LEAST_DUE
 
+    def stands_still(self, kind: int, n_here: int) -> bool:
+        """Return whether there are no more objects of a type than before the second half of the runs.
+
+        What some runs leave, and later runs put other things in the place of, is then no growth that began late. Of all
+        objects of the type there must be as many at each of the last checkpoints; of those that the runs left, as many
+        before as at the end are enough where most of them are in one place.
+
+        Args:
+            kind: Address of the type.
+            n_here: So many of these objects are in the place in question.
+        """
+        kept = self.alive.get(kind, ())
+        halfway = self.at_runs[-1] / 2
+        before = [number for number, run in enumerate(self.at_runs) if 0 < run <= halfway]
+        if not kept or not before:
+            return False
+        in_all = self.in_all[kind]
+        n_constant = sum(1 for _ in takewhile(lambda total: total == in_all[-1], reversed(in_all)))
+        is_constant = n_constant >= max(_LEAST_STILL, len(in_all) - before[-1])
+        return is_constant or (2 * n_here >= kept[-1] and max(kept[number] for number in before) >= kept[-1])
+
     def takes_places(self, kind: int, growth: Growth) -> bool:
         """Return whether there are no more objects of a type than at the start, though runs leave some of it.
 
         A world in which agents die and others are born keeps as many: those of the first runs go later.
         """
-        first, last = self.in_all.get(kind, (0, 0))
+        first, *_, last = self.in_all.get(kind, (0, 0))
         if growth.outcome is not Outcome.LEAK or not first:
             return False
         due = self.kinds[kind].growth.rate * (self.at_runs[-1] - self.at_runs[0])
@@ -272,12 +295,12 @@ def judge(measurement: Measurement) -> Judgement:
     kinds = {kind: Grown(kind, kept, judge_survivors(kept)) for kind, kept in measurement.cohorts.by_kind()}
     native = None if heap is None else judge_per_run_bytes(heap, floor_per_run=NATIVE_FLOOR_BYTES)
     device = None if accelerator is None else judge_per_run_bytes(accelerator, floor_per_run=ACCELERATOR_FLOOR_BYTES)
-    leaking = [kind for kind, grown in kinds.items() if grown.growth.outcome is Outcome.LEAK]
+    left = [kind for kind, grown in kinds.items() if any(grown.series[:-1])]
     return Judgement(
         at_runs=at_runs,
         kinds=kinds,
-        alive={kind: tuple(checkpoint.n_kept_of(kind) for checkpoint in checkpoints) for kind in leaking},
-        in_all={kind: (checkpoints[0].count_of(kind), checkpoints[-1].count_of(kind)) for kind in leaking},
+        alive={kind: tuple(checkpoint.n_kept_of(kind) for checkpoint in checkpoints) for kind in left},
+        in_all={kind: tuple(checkpoint.count_of(kind) for checkpoint in checkpoints) for kind in left},
         remade=dict(_judge_totals(measurement, at_runs)),
         containers=_judge_containers(measurement, at_runs),
         slots=_judge_slots(measurement),

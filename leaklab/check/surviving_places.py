@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,7 +35,7 @@ from leaklab.explain.leaks.holders import merged_ways
 from leaklab.explain.leaks.limits import Limit, known_limit
 from leaklab.explain.leaks.ownership import are_library_weakrefs, is_library_matter, is_users_kind, lives_by_its_keys
 from leaklab.explain.leaks.sizes import GroupSummary
-from leaklab.heap.view import HeapView
+from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import UNREAD_GRAPH
 from leaklab.model.paths import CycleCertainty
@@ -80,7 +81,7 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if is_small and (is_library_matter(view, sample, group.members) or are_library_weakrefs(view, group)):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth, aside=library_note(leak))
-    if growth.outcome in UNLIMITED and lives_by_its_keys(view, group):
+    if growth.outcome in UNLIMITED and _cannot_pile_up(view, group, growth.outcome):
         growth = Growth(Outcome.CLEAN, 0.0, growth.reason)
         finding = replace(finding, growth=growth)
     if growth.outcome is Outcome.LEAK and group.entries:
@@ -93,6 +94,34 @@ def _of_group(survey: Survey, group: Group) -> Finding:
     if growth.outcome is Outcome.LEAK:
         leak = replace(leak, ways=merged_ways(view, group, summary.main_objects))
     return replace(finding, leak=replace(leak, reason=growth.reason, n_places=n_places(view, group)))
+
+
+def _cannot_pile_up(view: HeapView, group: Group, outcome: Outcome) -> bool:
+    is_open = outcome is Outcome.INCONCLUSIVE
+    return lives_by_its_keys(view, group) or (is_open and _takes_one_place_each(view, group))
+
+
+_NUMBERED = re.compile(r"\d")
+
+
+def _takes_one_place_each(view: HeapView, group: Group) -> bool:
+    """Return whether there is one entry for each place, and nothing was added to an entry since: it cannot pile up.
+
+    Such places are a variable, and an attribute of an object that was there before the first run. A name with a number
+    in it may be one of many.
+    """
+    if not group.entries:
+        return False
+    way = view.describe(group.entries[0]).path.steps
+    reference = way[-1].reference
+    is_attribute = reference.startswith(".") and all(view.birth_run[holder] == BASELINE for holder in group.holders)
+    is_one_each = len(group.entries) == max(len(group.holders), 1)
+    if not (is_attribute or len(way) == 1) or not is_one_each or _NUMBERED.search(reference):
+        return False
+    return all(
+        view.blamed_run[member] == view.blamed_run[entry]
+        for member, entry in zip(group.members, group.hangs_on, strict=True)
+    )
 
 
 def _judged_by_code(survey: Survey, finding: Finding, container: int, witness: LengthWitness | None) -> Finding:
@@ -205,6 +234,8 @@ def _judge(survey: Survey, group: Group, summary: GroupSummary) -> _Judged:
             return backlog, backlog.rate
     kind = int(survey.view.kinds[summary.main_objects[0]]) if summary.main_objects else 0
     if survey.judgement.is_replaced(kind, growth):
+        return Growth(Outcome.BOUNDED, 0.0, _REPLACED), 0.0
+    if growth.outcome is Outcome.INCONCLUSIVE and survey.judgement.stands_still(kind, len(summary.main_objects)):
         return Growth(Outcome.BOUNDED, 0.0, _REPLACED), 0.0
     first_ones = (*summary.main_objects[:1], *group.entries[:1])
     if first_ones and all(survey.judgement.takes_places(int(survey.view.kinds[one]), growth) for one in first_ones):

@@ -229,8 +229,8 @@ def survivors_by_leak(
     ones.
     """
     measurement.forget_the_dead()
-    addresses, _kinds, runs = measurement.cohorts.members()
-    births = Births(addresses, runs, measurement.n_runs, measurement.graph_marks)
+    addresses, kinds, runs = measurement.cohorts.members()
+    births = Births(addresses, runs, measurement.n_runs, measurement.graph_marks, kinds)
     own = (measurement, made)
     with borrow_heap(births, namespace, own, heap=measurement.heap(), summaries=False) as view:
         groups, orphans = group_survivors(view)

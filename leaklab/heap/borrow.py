@@ -153,12 +153,15 @@ def heap_view(
     index = references.finish(hidden.extra_objects, hidden.edges)
     objects.extend(hidden.extra_objects)
     del references
-    birth_run = np.full(index.n_vertices, BASELINE, np.int64)
-    vertices = index.vertices_of(births.addresses)
-    birth_run[vertices[vertices >= 0]] = births.runs[vertices >= 0]
     if hidden.extra_objects:
         kinds = np.concatenate([kinds, kinds_of(hidden.extra_objects)])
         types = KindTable(kinds)
+    birth_run = np.full(index.n_vertices, BASELINE, np.int64)
+    vertices = index.vertices_of(births.addresses)
+    is_there = vertices >= 0
+    if len(births.kinds):  # another object may lie there by now, one that was made to judge what was counted
+        is_there &= kinds.take(vertices, mode="clip") == births.kinds
+    birth_run[vertices[is_there]] = births.runs[is_there]
     own_dict_of = own_dicts(index, types)
     older = np.flatnonzero((own_dict_of >= 0) & (birth_run == BASELINE))
     birth_run[own_dict_of[older]] = BASELINE  # a part of what was there, made when somebody looked: no survivor

@@ -41,13 +41,15 @@ BASELINE = -1
 class Births:
     """Who was born when: addresses of the survivors and the run of each (0 for the first), of one length.
 
-    By *graph_marks* the same is known of the nodes of autograd graphs.
+    By *graph_marks* the same is known of the nodes of autograd graphs. *kinds* are the addresses of the survivors'
+    types, where they are known.
     """
 
     addresses: Addresses
     runs: npt.NDArray[np.int64]
     n_runs: int
     graph_marks: GraphMarks = NO_MARKS
+    kinds: Addresses = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 NO_BIRTHS = Births(np.empty(0, np.int64), np.empty(0, np.int64), 1)

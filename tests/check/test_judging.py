@@ -7,7 +7,9 @@ import gc
 import pytest
 import torch
 
-from leaklab.check.judging import judge
+import leaklab
+from leaklab.check.judging import Judgement, judge
+from leaklab.decide.growth import Growth
 from leaklab.measure.measurement import Measurement, choose_baseline
 from leaklab.model import Outcome
 
@@ -158,3 +160,53 @@ def test_measuring_leaves_nothing_frozen():
     before = gc.get_freeze_count()
     measured(lambda: None)
     assert gc.get_freeze_count() == before
+
+
+KIND, NOTHING = 7, Growth(Outcome.CLEAN, 0.0, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("in_all", "kept", "n_here", "stands"),
+    [
+        ((22, 22, 22, 22, 22), (0, 10, 10, 10, 10), 2, True),  # as many all along: what is new took a place
+        ((22, 21, 22, 22, 22), (0, 9, 10, 10, 10), 2, True),
+        ((20, 21, 21, 22, 22), (0, 1, 1, 2, 2), 2, True),
+        ((20, 21, 21, 21, 22), (0, 1, 1, 1, 2), 2, False),  # more than halfway
+        ((22, 22, 22, 22, 23), (0, 10, 10, 10, 11), 2, False),
+        ((20, 24, 23, 21, 22), (0, 4, 3, 1, 2), 2, True),  # most of them are here, and there were more before
+        ((40, 64, 63, 61, 62), (0, 24, 23, 21, 22), 2, False),  # elsewhere they come and go: that hides two
+    ],
+)
+def test_what_takes_places_stands_still(in_all, kept, n_here, stands):
+    judgement = Judgement(
+        at_runs=(0, 25, 75, 175, 350), kinds={}, remade={}, containers=(), slots=(), graph=NOTHING, native=None,
+        accelerator=None, alive={KIND: kept}, in_all={KIND: in_all},
+    )  # fmt: skip
+    assert judgement.stands_still(KIND, n_here) is stands
+    assert not judgement.stands_still(KIND + 1, n_here)
+
+
+class Trainer:
+    best = None
+
+
+@pytest.mark.parametrize("at", [14, 17])
+@pytest.mark.parametrize("where", ["attribute", "variable"])
+def test_what_one_late_run_puts_into_a_place_for_one_is_no_open_question(at, where):
+    namespace = {"trainer": Trainer(), "runs": [0]}
+    put = {"attribute": "trainer.best = {'weights': [1.0] * 9}", "variable": "best = {'weights': [1.0] * 9}"}[where]
+    exec(f"def cell():\n    global best\n    runs[0] += 1\n    if runs[0] == {at}:\n        {put}", namespace)  # noqa: S102
+    report = leaklab.leakcheck(namespace["cell"], runs=20, namespace=namespace, sites=False, cure=False)
+    assert report.verdict.outcome is Outcome.CLEAN
+
+
+def test_what_a_late_run_puts_under_a_name_with_its_number_may_be_one_of_many():
+    trainer, runs = Trainer(), [0]
+
+    def cell():
+        runs[0] += 1
+        if runs[0] == 17:
+            setattr(trainer, f"best_{runs[0]}", {"weights": [1.0] * 9})
+
+    report = leaklab.leakcheck(cell, runs=20, namespace={"trainer": trainer}, sites=False, cure=False)
+    assert report.verdict.outcome is Outcome.INCONCLUSIVE
