@@ -615,3 +615,15 @@ def test_nothing_is_said_of_methods_that_the_holder_may_not_have():
     assert ".get()" not in find_cause(evidence(above, holder="hub.queues", crossing=INDEX)).advice
     store = evidence("store PredictionStore, ['a'] Row!", holder="store", holder_kind="PredictionStore", crossing=KEY)
     assert "store.pop(" not in find_cause(store).advice
+
+
+def test_what_an_exception_has_itself_is_kept_with_its_frames():
+    of_path = (frozenset(), frozenset({Role.EXCEPTION}), frozenset({Role.TENSOR}))
+    kept = evidence(
+        "errors list, [3] BadBatch!, .batch torch.Tensor!", holder="errors", crossing=INDEX, has_tensors=True,
+        has_graph=True, kinds=frozenset({"torch.Tensor", "traceback", "frame"}), facts=Facts(roles=of_path),
+    )  # fmt: skip
+    assert find_cause(kept).slug == "traceback-kept"
+    assert "`error.with_traceback(None)`" in find_cause(kept).advice
+    without = replace(kept, kinds=frozenset({"torch.Tensor"}))
+    assert find_cause(without).slug == "graph-kept"

@@ -118,7 +118,9 @@ def is_argument_of_partial(e: Evidence) -> bool:
 
 def traceback_kept(e: Evidence) -> Advice | None:
     """A stored exception keeps the frames it went through, and their local variables."""
-    if not e.any_role(Role.TRACEBACK) or e.in_cycle:
+    # The newest tensor may be one that the exception has itself (`.obj`, `.args`), and most are in its frames.
+    has_traceback = e.any_role(Role.EXCEPTION) and "traceback" in e.kinds
+    if not (has_traceback or e.any_role(Role.TRACEBACK)) or e.in_cycle:
         return None
     if e.path.root == "last exception":
         return Advice(
