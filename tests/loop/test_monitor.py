@@ -606,3 +606,11 @@ def test_a_rise_is_told_between_checks_and_at_the_end(watch):
 def test_a_rise_during_a_check_may_be_its_own_memory_and_is_looked_at_afterwards(watch):
     assert judged(watch, is_checking=True) == []
     assert judged(watch, is_checking=False) == [(True, LoopState.GROWING)]
+
+
+@pytest.mark.parametrize(("per_step", "told"), [(215.0, []), (1_100.0, [(True, LoopState.GROWING)])])
+def test_a_rise_is_told_if_it_matters_at_its_latest_pace(watch, monkeypatch, per_step, told):
+    steps = np.linspace(1, STEP, 237)
+    levels = np.minimum(steps, 120) * 7_500.0 + steps * per_step  # the first steps fill caches
+    monkeypatch.setattr(watch.history, "heap", lambda: (steps, levels))
+    assert judged(watch, is_checking=False) == told
