@@ -266,7 +266,7 @@ class LevelWatch:
         is_rising = False
         for memory, series in ((HOST, self.history.heap()), (ACCELERATOR, self.history.accelerator())):
             rise = find_rise(*series)
-            # At its latest pace, too: the first steps fill caches, and what comes after them may be a hundredth of that.
+            # At its latest pace, too: the first steps fill caches, and what comes after them may be far less.
             is_small = rise is None or min(rise.risen, rise.per_step * (step - rise.since_step)) < _LEAST_RISE
             found = None if rise is None or is_small else (rise.since_step, rise.per_step)
             if found is None and is_last:
