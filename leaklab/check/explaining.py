@@ -151,7 +151,8 @@ def _explain(survey: Survey) -> Explained:
     remade = list(remade_places(survey))
     before_graph = [*survivors, *_beside(remade, in_place), *remade]
     graphs = _graphs(survey, before_graph)
-    if graphs:  # what only a graph keeps that could not be read is kept by the one that gets longer
+    # What only a graph keeps that could not be read is kept by the one that gets longer, or by what carries graphs.
+    if graphs or any(map(_carries_graphs, before_graph)):
         before_graph = [finding for finding in before_graph if not _is_in_unread_graph(finding)]
     findings = attribute_counts(survey, [*before_graph, *graphs])
     native = explain_memory(survey, findings)
@@ -277,8 +278,7 @@ def _worth_showing(findings: Sequence[Finding], outcome: Outcome) -> Iterator[Fi
 
 def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
     """Return the graphs that get longer; where *findings* carry graphs, those that none of them carries."""
-    kept = (one for one in findings if one.is_leak and keeps_graphs(one.leak) and not _is_in_unread_graph(one))
-    groups = [finding.group for finding in kept]
+    groups = [finding.group for finding in findings if _carries_graphs(finding)]
     members = [member for group in groups if group is not None for member in group.members]
     marks = survey.measurement.graph_marks
     grown = grown_graphs(survey.view, survey.judgement, members, marks, survey.long_graphs)
@@ -295,6 +295,10 @@ def _graphs(survey: Survey, findings: Sequence[Finding]) -> list[Finding]:
             for one, share in shares
         ]
     return grown
+
+
+def _carries_graphs(finding: Finding) -> bool:
+    return finding.is_leak and keeps_graphs(finding.leak) and not _is_in_unread_graph(finding)
 
 
 def _is_mere_log(finding: Finding) -> bool:

@@ -195,7 +195,8 @@ def _of_orphans(survey: Survey, orphans: Orphans) -> Finding:
     leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)
     if judged[0].outcome is Outcome.LEAK:
         leak = replace(leak, retained_bytes=survey.retained.of_orphans(orphans.members))
-    if orphans.certainty is CycleCertainty.UNSEEN and suspect is None and summary.has_graph and view.n_unwalked:
+    may_be_in_graph = summary.has_graph or evidence.has_tensors  # a leaf, or what an operation saved, has none itself
+    if orphans.certainty is CycleCertainty.UNSEEN and suspect is None and may_be_in_graph and view.n_unwalked:
         leak = replace(leak, holder=UNREAD_GRAPH, holders=(UNREAD_GRAPH,), retained_bytes=None)
     return _finding(survey, leak, group, summary, judged)
 

@@ -89,7 +89,8 @@ class GrowingPlace:
         """What people call it: its holder, or what grows."""
         if self.leak is None:
             return LEVEL_WORDS[self.memory]
-        return quoted(self.leak.holder) if self.leak.holder else self.leak.what
+        is_of_memory = self.leak.unit == "bytes" and not self.leak.path.steps  # held by nothing that has a name
+        return quoted(self.leak.holder) if self.leak.holder and not is_of_memory else self.leak.what
 
 
 @dataclass(frozen=True, slots=True)

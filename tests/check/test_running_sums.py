@@ -230,3 +230,22 @@ def test_a_graph_that_was_too_large_before_the_check_is_found_by_its_newest_node
     )
     assert [(leak.holder, leak.unit) for leak in report.leaks] == [("kept.state", "graph nodes")], str(report)
     assert "from the start" in report.leaks[0].reason
+
+
+def test_exceptions_that_keep_more_of_a_graph_than_can_be_read_are_one_leak_with_its_memory():
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        value = torch.ones(1, requires_grad=True)
+        for _ in range(2_500):
+            value = value * 1.0
+        try:
+            int("no number")
+        except ValueError as error:
+            errors.append(error)
+
+    report = leaklab.leakcheck(run, runs=24, namespace={"errors": errors}, sites=False, cure=False)
+    (leak,) = report.leaks
+    assert (leak.holder, leak.cause, leak.also_causes) == ("errors", "traceback-kept", ("graph-kept",))
+    rise = [run.heap_bytes for run in report.check.runs]
+    assert leak.bytes_per_run == pytest.approx((rise[-1] - rise[8]) / (len(rise) - 9), rel=0.15)

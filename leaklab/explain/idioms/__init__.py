@@ -172,7 +172,7 @@ def find_cause(evidence: Evidence) -> Cause:
 
 _WITH_GRAPH = frozenset({
     "container-growth", "callback-registry", "closure-kept", "hook-left", "notebook-history", "thread-or-worker-kept",
-    "deepcopy-kept",
+    "deepcopy-kept", "traceback-kept",
 })  # fmt: skip
 """Causes beside which it is worth a word that what is kept carries an autograd graph."""
 
