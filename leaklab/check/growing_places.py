@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import io
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -25,6 +26,7 @@ from leaklab.explain.leaks.ownership import is_librarys_table
 from leaklab.explain.leaks.plain_data import gains_log_entries
 from leaklab.explain.leaks.sizes import content_of, has_opaque, newest_entries
 from leaklab.heap.paths import Described, fingerprint
+from leaklab.heap.source_lines import sources_with
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
@@ -136,7 +138,7 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
     lasting = ((v, c) for v, c in known if view.birth_run[v] == BASELINE or view.birth_run[v] < newest)
     for vertex, container in islice(lasting, _MAX_EXPLAINED):
         seen.add(container.what)
-        if vertex == view.namespace and _is_history(view.objects[vertex], container.series[-1] - container.series[0]):
+        if vertex == view.namespace and _are_known(view.objects[vertex], container.series[-1] - container.series[0]):
             continue
         grown = _container(view, judgement, container, vertex)
         yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.series) else grown
@@ -153,11 +155,18 @@ def _is_cache(view: HeapView, vertex: int) -> bool:
     return is_own or type_name(type(above)) == "_abc._abc_data"
 
 
-def _is_history(namespace: object, n_new: int) -> bool:
-    """Return whether the newest variables are mostly the notebook's names (`_i7`) for what `In` and `Out` hold too."""
-    names: list[object] = keys_in(namespace)
-    newest = names[-n_new:]
-    return 2 * sum(1 for name in newest if type(name) is str and is_history_name(name)) > len(newest)
+def _are_known(namespace: object, n_new: int) -> bool:
+    """Return whether the newest variables cannot be ever more: names that stand in the code, or the notebook's own.
+
+    The notebook's (`_i7`) are for what `In` and `Out` hold too.
+    """
+    newest = [name for name in keys_in(namespace)[-n_new:] if type(name) is str]
+    n_of_history = sum(map(is_history_name, newest))
+    return 2 * n_of_history > len(newest) or (bool(newest) and all(map(_stands_in_code, newest)))
+
+
+def _stands_in_code(name: str) -> bool:
+    return any(re.search(rf"\b{re.escape(name)}\b", text) for _file, text in sources_with(name))
 
 
 _SPOKEN_FOR = Growth(Outcome.CLEAN, 0.0, "see the leaks")

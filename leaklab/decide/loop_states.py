@@ -22,7 +22,7 @@ from leaklab.decide.survivors import longest_pause
 from leaklab.model import Leak, Outcome
 from leaklab.model.check import GRAPH_UNIT, UNFOLLOWED_NODES, UNREAD_GRAPH
 from leaklab.model.loop import ACCELERATOR, HOST, LEVEL, MEMORIES, GrowingPlace, LoopState, StateChange, StretchCheck
-from leaklab.model.sentences import growth_sentence
+from leaklab.model.sentences import growth_sentence, told_of_steps
 from leaklab.text import format_bytes
 
 _MOST_PLACES = 64
@@ -400,10 +400,11 @@ def _stands_still(series: Series, since_step: int, bytes_per_step: float) -> boo
 
 
 def per_step(leak: Leak, steps_per_run: int) -> Leak:
-    """Return *leak* with its rates per step instead of per run."""
+    """Return *leak* with its rates per step instead of per run, and advice for steps: a program is run once."""
     return replace(
-        leak, bytes_per_run=leak.bytes_per_run / steps_per_run, count_per_run=leak.count_per_run / steps_per_run
-    )
+        leak, bytes_per_run=leak.bytes_per_run / steps_per_run, count_per_run=leak.count_per_run / steps_per_run,
+        advice=told_of_steps(leak.advice),
+    )  # fmt: skip
 
 
 def is_on_accelerator(leak: Leak) -> bool:

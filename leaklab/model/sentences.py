@@ -346,3 +346,15 @@ class Progress:
         if not self.growing:
             return f"nothing grows so far, after {runs}"
         return f"growing so far, after {runs}: {growth_sentence(self.growing[0])}{more_words(self.growing, 'place')}"
+
+
+_OF_RUNS = re.compile(
+    r"\b((?:every|each|a|one|the|that|their|its|whole|earlier|previous|next|last|first|these|those|from|to) )run(s?)\b",
+    re.IGNORECASE,
+)
+"""Not the verb: ``has run``, ``runs through``."""
+
+
+def told_of_steps(advice: str) -> str:
+    """Return *advice* for a loop, where a step does what a check calls a run; the program itself is run once."""
+    return _OF_RUNS.sub(r"\1step\2", advice)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from leaklab.decide.rising_level import find_periods
+from leaklab.decide.rising_level import find_periods, find_rise
 from leaklab.model import Leak, Outcome
 from leaklab.model.loop import (
     LEVEL_WORDS,
@@ -140,11 +140,31 @@ def consequence_words(record: MonitorRecord) -> str:
     if status.bytes_per_step <= 0:
         return _seen_words(record)
     rate = f"{format_bytes(status.bytes_per_step)} every step"
+    beside = _resident_words(record)
     if status.full_at_step is None:
-        return f"{rate}: memory lasts until the end of the loop"
+        return f"{rate}: memory lasts until the end of the loop{beside}"
     if status.full_at_step > _FAR * status.step and not status.is_alarm:
-        return f"{rate}: at this pace memory lasts for more than {_FAR * status.step:,} steps"
-    return f"{rate}: memory is full at step {status.full_at_step:,}"
+        return f"{rate}: at this pace memory lasts for more than {_FAR * status.step:,} steps{beside}"
+    return f"{rate}: memory is full at step {status.full_at_step:,}{beside}"
+
+
+_MUCH_FASTER = 2.0
+_LEAST_RESIDENT = 64 << 20
+"""The resident set is told if it grows so many times as fast as what is kept, and has grown by so many bytes."""
+
+
+def _resident_words(record: MonitorRecord) -> str:
+    """Say that the process grows faster than what is kept: what is freed between small things that stay is lost."""
+    known = [pair for pair in zip(record.levels.steps, record.levels.rss_bytes, strict=True) if pair[1] >= 0]
+    rise = find_rise(*zip(*known, strict=True)) if known else None
+    if rise is None or rise.risen < _LEAST_RESIDENT:
+        return ""
+    if rise.per_step < _MUCH_FASTER * record.status.bytes_per_step:
+        return ""
+    return (
+        f"; but the process (resident) grows by {format_bytes(rise.per_step)} every step: freed memory between what is "
+        "kept may not be of use again"
+    )
 
 
 def _seen_words(record: MonitorRecord) -> str:

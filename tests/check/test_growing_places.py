@@ -11,6 +11,7 @@ import queue
 import subprocess
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -113,6 +114,18 @@ def test_two_places_are_two_leaks():
     variables = {"a": [1.5] * 24, "b": [1.5] * 24}
     leaks = leaks_of(variables, grown(variables["a"]), grown(variables["b"]))
     assert len({leak.fingerprint for leak in leaks}) == 2
+
+
+def test_variables_whose_names_stand_in_the_code_are_not_ever_more(tmp_path, monkeypatch):
+    """The last part of a script, which a watch may see as well, binds a few names."""
+    (tmp_path / "train.py").write_text("\n".join(f"loss_of_{letter} = 0.5" for letter in "abcdefghijklmnopqrstuvwx"))
+    script = types.ModuleType("__main__")
+    script.__file__ = str(tmp_path / "train.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    written = {"box": [], **{f"loss_of_{letter}": 1.5 for letter in "abcdefghijklmnopqrstuvwx"}}
+    assert leaks_of(written, grown(written)) == []
+    one_more = {**written, "loss_of_12": 1.5}
+    assert [leak.holder for leak in leaks_of(one_more, grown(one_more))] == ["globals()"]
 
 
 def test_the_namespace_itself_may_grow():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leaklab.decide.length_readings import GrowthWitness
-from leaklab.decide.loop_states import LoopStates, is_on_accelerator
+from leaklab.decide.loop_states import LoopStates, is_on_accelerator, per_step
 from leaklab.decide.rising_level import Free, consequence_of
 from leaklab.model import Check, Leak, Outcome, RootPath, Settings, Verdict
 from leaklab.model.check import UNFOLLOWED_NODES, UNREAD_GRAPH
@@ -365,3 +365,9 @@ def test_growth_by_as_many_in_each_step_began_where_nothing_was_there(lengths, s
     changes = states.take_growing([leak()], (200, 800), None, FREE, witness)
     assert f"since step {since}" in changes[0].words
     assert states.standing[0].since_step == since
+
+
+def test_what_is_said_of_runs_is_said_of_steps_in_a_loop():
+    advice = "Every run adds a hook: take it out when the run ends, not until backward() has run through it."
+    told = per_step(replace(leak(), advice=advice), 8).advice
+    assert told == "Every step adds a hook: take it out when the step ends, not until backward() has run through it."

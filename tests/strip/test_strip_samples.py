@@ -7,11 +7,13 @@ import io
 import threading
 import time
 import weakref
+from dataclasses import replace
 
 import pytest
 
 from leaklab.heap.running import other_threads
 from leaklab.model.loop import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
+from leaklab.reports.loop import consequence_words
 from leaklab.strip.drawing import strip_html, strip_line, strip_svg, strip_text
 from leaklab.strip.showing import Strip, show_strip
 
@@ -234,3 +236,13 @@ def test_what_stays_has_the_report_folded_and_no_script():
     assert "<script" not in html
     assert "data:image/svg+xml;base64," in html
     assert "&lt;grows&gt;" in html
+
+
+@pytest.mark.parametrize(("kept", "is_told"), [(62_800.0, True), (400_000.0, False)])
+def test_a_process_that_grows_faster_than_what_is_kept_is_told_beside_the_forecast(kept, is_told):
+    grown = replace(levels(40), rss_bytes=tuple(300 * MIB + 50 * MIB * k for k in range(40)))  # 0.5 MiB a step
+    status = MonitorStatus(step=3_900, state=LoopState.GROWING, bytes_per_step=kept, full_at_step=10**6)
+    words = consequence_words(MonitorRecord(status, grown))
+    assert ("; but the process (resident) grows by 512 KiB every step: " in words) is is_told
+    assert "at this pace memory lasts for more than 390,000 steps" in words
+    assert "resident" not in consequence_words(MonitorRecord(status, replace(grown, rss_bytes=(-1,) * 40)))
