@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import io
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -21,18 +20,16 @@ from leaklab.explain.autograd.retention import LongGraph, graphs_beside, longest
 from leaklab.explain.idioms import find_cause
 from leaklab.explain.leaks.evidence import Evidence, facts_of
 from leaklab.explain.leaks.groups import address_of_growth
-from leaklab.explain.leaks.limits import known_limit
+from leaklab.explain.leaks.limits import has_known_names, known_limit
 from leaklab.explain.leaks.ownership import is_librarys_table
 from leaklab.explain.leaks.plain_data import gains_log_entries
 from leaklab.explain.leaks.sizes import content_of, has_opaque, newest_entries
 from leaklab.heap.paths import Described, fingerprint
-from leaklab.heap.source_lines import sources_with
 from leaklab.heap.view import BASELINE, HeapView
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import ContainerGrowth, Leak, Outcome, RootPath, Status, Step
 from leaklab.model.check import GRAPH_UNIT
 from leaklab.runtime.autograd_graph import gradient_of
-from leaklab.runtime.containers import keys_in
 from leaklab.runtime.graph_marks import NO_MARKS, GraphMarks
 from leaklab.runtime.objects import (
     LRU_CACHE,
@@ -44,7 +41,7 @@ from leaklab.runtime.objects import (
     summary,
     type_name,
 )
-from leaklab.runtime.ours import is_history_name, is_machinery
+from leaklab.runtime.ours import is_machinery
 from leaklab.runtime.referents import contents_of, get_referents, is_own_dict
 from leaklab.runtime.sizes import node_bytes
 
@@ -138,7 +135,8 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
     lasting = ((v, c) for v, c in known if view.birth_run[v] == BASELINE or view.birth_run[v] < newest)
     for vertex, container in islice(lasting, _MAX_EXPLAINED):
         seen.add(container.what)
-        if vertex == view.namespace and _are_known(view.objects[vertex], container.series[-1] - container.series[0]):
+        n_new = container.series[-1] - container.series[0]
+        if has_known_names(view.objects[vertex], n_new, is_namespace=vertex == view.namespace):
             continue
         grown = _container(view, judgement, container, vertex)
         yield replace(grown, growth=_SPOKEN_FOR) if _is_survivors(view, vertex, container.series) else grown
@@ -153,20 +151,6 @@ def _is_cache(view: HeapView, vertex: int) -> bool:
     above = view.objects[parent] if parent >= 0 else None
     is_own = is_exactly(above, (LRU_CACHE,)) and is_machinery(str(getattr(above, "__module__", "")))
     return is_own or type_name(type(above)) == "_abc._abc_data"
-
-
-def _are_known(namespace: object, n_new: int) -> bool:
-    """Return whether the newest variables cannot be ever more: names that stand in the code, or the notebook's own.
-
-    The notebook's (`_i7`) are for what `In` and `Out` hold too.
-    """
-    newest = [name for name in keys_in(namespace)[-n_new:] if type(name) is str]
-    n_of_history = sum(map(is_history_name, newest))
-    return 2 * n_of_history > len(newest) or (bool(newest) and all(map(_stands_in_code, newest)))
-
-
-def _stands_in_code(name: str) -> bool:
-    return any(re.search(rf"\b{re.escape(name)}\b", text) for _file, text in sources_with(name))
 
 
 _SPOKEN_FOR = Growth(Outcome.CLEAN, 0.0, "see the leaks")

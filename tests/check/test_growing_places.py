@@ -128,6 +128,14 @@ def test_variables_whose_names_stand_in_the_code_are_not_ever_more(tmp_path, mon
     assert [leak.holder for leak in leaks_of(one_more, grown(one_more))] == ["globals()"]
 
 
+def test_names_of_pythons_own_protocols_are_not_ever_more():
+    letters = "abcdefghijklmnopqrstuvwx"
+    table = {f"__{letter}__": [1.5] for letter in letters}  # as copyreg's __slotnames__
+    assert leaks_of({"table": table}, grown(table)) == []
+    others = {f"_{letter}__": [1.5] for letter in letters}
+    assert [leak.holder for leak in leaks_of({"table": others}, grown(others))] == ["table"]
+
+
 def test_the_namespace_itself_may_grow():
     variables = {"box": [], **{f"value{i}": 1.5 for i in range(24)}}
     (leak,) = leaks_of(variables, grown(variables))

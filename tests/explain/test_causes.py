@@ -627,3 +627,13 @@ def test_what_an_exception_has_itself_is_kept_with_its_frames():
     assert "`error.with_traceback(None)`" in find_cause(kept).advice
     without = replace(kept, kinds=frozenset({"torch.Tensor"}))
     assert find_cause(without).slug == "graph-kept"
+
+
+def test_a_context_variable_that_is_not_reset_and_an_iterator_that_nobody_reads():
+    steps = "contextvars.copy_context() hamt, value of context variable 'current' Span, .parent Span!"
+    parent = Reference(".parent", ".parent", ".parent", "attribute")
+    spans = evidence(steps, root="context variable", holder="current.get()", crossing=parent)
+    assert "`reset(token)`" in find_cause(spans).advice
+    assert "the context variable 'current'" in find_cause(spans).advice
+    stream = evidence("monitor itertools._tee, iterated object itertools._tee_dataobject!", holder="a tee")
+    assert "`monitor` is one of the iterators of `itertools.tee(...)`" in find_cause(stream).advice

@@ -76,7 +76,7 @@ from leaklab.explain.idioms.models import (
 )
 from leaklab.explain.idioms.once import added_once, defined_once, made_once, registered_once, reused
 from leaklab.explain.idioms.own_entries import run_entry_taken_out
-from leaklab.explain.idioms.settings import chained_handler, left_again, put_back
+from leaklab.explain.idioms.settings import chained_handler, left_again, left_set, put_back, unread_tee
 from leaklab.explain.idioms.switches import switched_on
 from leaklab.explain.idioms.tensors import deepcopy_kept, link_cut, tensor_kept, wrapped_once
 from leaklab.explain.idioms.ways_out import emptied_by_owner, looked_up_last, reached, way_out
@@ -155,6 +155,8 @@ IDIOMS: tuple[Idiom, ...] = (
         tensor_kept,
         (library_calls, newest_part, wrapped_once, link_cut, left_again, put_back, *_TAKEN_OUT),
     ),
+    Idiom("container-growth", left_set, (left_again, way_out, link_cut)),
+    Idiom("container-growth", unread_tee, (let_go,)),
     Idiom("container-growth", kept_by_known, (library_calls,)),
 )
 """A cause may be there twice: its plain signs are asked for where they would not be mistaken for another's."""

@@ -46,6 +46,36 @@ def chained_handler(e: Evidence) -> Advice | None:
     )
 
 
+_VALUE_OF = re.compile(r"value of context variable '(.+)'")
+_TEES = frozenset({"itertools._tee", "itertools._tee_dataobject"})
+
+
+def left_set(e: Evidence) -> Advice | None:
+    """Each run sets a context variable to something that has the value before it."""
+    names = [found[1] for step in e.path.steps if (found := _VALUE_OF.fullmatch(step.reference))]
+    if e.path.root != "context variable" or not names or e.crossing is None or e.is_collected:
+        return None
+    return Advice(
+        f"Every run sets the context variable {names[0]!r} to something new, which keeps what was there before "
+        f"({named(e.place)}), and so all of them. Keep the token that its `set(...)` returns, and give it to "
+        "`reset(token)` on every way out (`try: ... finally:`), an error's too.",
+        "Not while what was set last is still to be found there.",
+    )
+
+
+def unread_tee(e: Evidence) -> Advice | None:
+    """Of two iterators of one `itertools.tee` one is read, and the other keeps all that it has not."""
+    if not any(step.kind in _TEES for step in e.steps_above):
+        return None
+    first = next(step.reference for step in e.steps_above if step.kind in _TEES)
+    return Advice(
+        f"{named(first)} is one of the iterators of `itertools.tee(...)`, and keeps all that another of them has read "
+        "and it has not. Read them at one pace, or let go of the one that nobody reads on. Where the newest item is "
+        "all that is wanted, keep that one instead of a second iterator.",
+        "Not if it is to read everything later on; then a list takes no more room.",
+    )
+
+
 def left_again(case: Case) -> Iterator[Proposal]:
     """Yield how a context that is entered, or a setting that is changed, is left again: by ``with``."""
     for source, statement in statements(case):

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from leaklab.heap.source_lines import sources_with
 from leaklab.measure.gauges import free_host_bytes
-from leaklab.runtime.containers import first_items
+from leaklab.runtime.containers import first_items, keys_in
 from leaklab.runtime.objects import (
     LRU_CACHE,
     class_attribute,
@@ -34,7 +35,7 @@ from leaklab.runtime.objects import (
     safe_len,
     type_name,
 )
-from leaklab.runtime.ours import Origin, origin_of
+from leaklab.runtime.ours import Origin, is_history_name, origin_of
 from leaklab.runtime.referents import is_own_dict
 from leaklab.runtime.sizes import sparse_bytes, sparse_parts
 from leaklab.text import format_bytes, unit_words
@@ -374,3 +375,27 @@ def _most_sparse_bytes(tensor: Any) -> int | None:
     with no_torch_functions():
         n_entries = int(base.size(sparse_parts(tensor)[-1], 0))
         return int(base.numel(tensor)) * n_bytes // n_entries if n_entries else None
+
+
+def has_known_names(thing: object, n_new: int, *, is_namespace: bool) -> bool:
+    """Return whether the newest names in the dict *thing* cannot be ever more.
+
+    These are the names of Python's own protocols, as ``copyreg`` puts ``__slotnames__`` into a class; of variables
+    (*is_namespace*) those that stand in the code, and the notebook's own, which are for what `In` and `Out` hold too.
+    """
+    if type(thing) is not dict:
+        return False
+    newest = [name for name in keys_in(thing)[-max(n_new, 1) :] if type(name) is str]
+    n_of_history = sum(map(is_history_name, newest)) if is_namespace else 0
+    if 2 * n_of_history > len(newest):
+        return True
+    is_known = _stands_in_code if is_namespace else _is_of_protocol
+    return bool(newest) and all(map(is_known, newest))
+
+
+def _is_of_protocol(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _stands_in_code(name: str) -> bool:
+    return any(re.search(rf"\b{re.escape(name)}\b", text) for _file, text in sources_with(name))
