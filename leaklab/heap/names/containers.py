@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from leaklab.heap.names.code import LRU_CACHE
 from leaklab.heap.names.reference import (
     MISSING,
     Reference,
@@ -217,6 +218,8 @@ def attribute_reference(holder: object, key: object) -> Reference:
     suffix = by_attribute("__dict__").text
     reachable = look_up(type(holder), "__dict__") is c_descriptor(type(holder), "__dict__")
     entry = f"{suffix}[{key!r}]"
+    if _is_cache_of_class(holder, key):  # the class gives it as it is; the place is called as it always was
+        return Reference(f".{key}", f".{key}", entry, "attribute")
     return Reference(entry, entry if reachable and has_plain_access(type(holder)) else None, entry, "attribute")
 
 
@@ -230,6 +233,11 @@ def _is_hidden_by_class(holder: object, name: str) -> bool:
     value = class_dict(holder).get(name, MISSING)
     plain = (types.FunctionType, property, types.MemberDescriptorType, types.GetSetDescriptorType)
     return not is_one_of(type(value), plain) and look_up(type(value), "__get__") is not MISSING
+
+
+def _is_cache_of_class(holder: object, name: str) -> bool:
+    is_class = is_kind_of(holder, type) and has_plain_access(type(holder))
+    return is_class and is_name(name) and type(class_dict(holder).get(name)) is LRU_CACHE
 
 
 def in_type(holder: Any, child: object) -> Iterator[Reference]:
