@@ -143,7 +143,8 @@ class ProgramWatch:
         quiet = self._options.is_quiet
         if not self._block.clock:
             if not quiet:
-                say_on_stderr(f"leaklab watch, process {self._pid}: {self._block.missing}; {_NAME_ONE}\n")
+                beside = f"\nleaklab watch: {words}" if (words := _unwatched_words()) else ""
+                say_on_stderr(f"leaklab watch, process {self._pid}: {self._block.missing}; {_NAME_ONE}{beside}\n")
             if self._report is None:
                 return
         report = self._block.report()
@@ -153,6 +154,8 @@ class ProgramWatch:
         if self._report is not None:
             report.save(self._report)
             say_on_stderr(f"leaklab watch: written to {self._report}\n")
+        if not quiet and (words := _unwatched_words()):
+            say_on_stderr(f"leaklab watch: {words}\n")
         if self.fails:
             say_on_stderr("leaklab watch: a leak is certain (--fail-on-leak)\n")
 
@@ -160,6 +163,23 @@ class ProgramWatch:
         name = f" {self._name}" if self._name else ""
         alarm = " ALARM" if change.is_alarm else ""
         say_on_stderr(f"leaklab watch{name}, step {change.step:,}:{alarm} {change.state.value}: {change.words}\n")
+
+
+_LEAST_SECONDS = 1.0
+
+
+def _unwatched_words() -> str:
+    """Say that other processes did much of the work, if they did: those that have ended by now."""
+    spent = os.times()
+    own, of_children = spent.user + spent.system, spent.children_user + spent.children_system
+    if of_children < max(_LEAST_SECONDS, own / 2):
+        return ""
+    from leaklab.text import format_seconds  # noqa: PLC0415 - as in BlockWatch
+
+    return (
+        f"processes that the program started took {format_seconds(of_children)} of the processor and were not watched "
+        "(`leaklab.watch_calls` watches the workers of a pool)"
+    )
 
 
 def _hide_own_frames(traceback: TracebackType | None) -> None:

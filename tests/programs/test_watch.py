@@ -270,3 +270,16 @@ def test_what_a_loop_outside_of_functions_goes_through_is_found(tmp_path):
     assert f"{name}:10 in Stream.__next__: self.history.append(torch.randn(500, 8))  <- keeps it" in err
     assert "C code" not in err
     assert "loop: 1 " in err
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(4.0, True), (0.2, False)])
+def test_work_that_other_processes_did_is_told_as_not_watched(tmp_path, seconds, is_told):
+    name = written(
+        tmp_path,
+        "import subprocess, sys\n"
+        f"busy = 'import time\\nwhile time.process_time() < {seconds}: pass'\n"
+        "subprocess.run([sys.executable, '-c', busy], check=True)\n",
+    )
+    status, _out, err = run([name], tmp_path)
+    assert status == 0
+    assert ("of the processor and were not watched (`leaklab.watch_calls`" in err) is is_told
