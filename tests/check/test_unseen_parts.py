@@ -11,6 +11,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -332,6 +333,8 @@ def test_what_the_loop_of_a_thread_goes_through_is_part_of_the_thread(make, n_by
 
         threading.Thread(target=fill, daemon=True).start()
         assert [batches.get() for _ in range(3)]
+        while not batches.full():  # the thread waits in its loop
+            time.sleep(0.001)
         queues.clear()
 
     leak = the_leak(check(epoch, runs=8))
