@@ -39,6 +39,7 @@ from leaklab.heap.view import BASELINE, HeapView
 from leaklab.model import Leak, Outcome, RootPath
 from leaklab.model.check import UNREAD_GRAPH
 from leaklab.model.paths import CycleCertainty
+from leaklab.runtime.autograd_graph import requires_grad
 from leaklab.runtime.objects import has_base, loaded_type
 from leaklab.text import format_bytes
 
@@ -98,25 +99,26 @@ def _of_group(survey: Survey, group: Group) -> Finding:
 
 def _cannot_pile_up(view: HeapView, group: Group, outcome: Outcome) -> bool:
     is_open = outcome is Outcome.INCONCLUSIVE
-    return lives_by_its_keys(view, group) or (is_open and _takes_one_place_each(view, group))
+    return lives_by_its_keys(view, group) or (is_open and _takes_one_place(view, group))
 
 
 _NUMBERED = re.compile(r"\d")
 
 
-def _takes_one_place_each(view: HeapView, group: Group) -> bool:
-    """Return whether there is one entry for each place, and nothing was added to an entry since: it cannot pile up.
+def _takes_one_place(view: HeapView, group: Group) -> bool:
+    """Return whether there is a place for one thing only, to which nothing was added since: it cannot pile up there.
 
-    Such places are a variable, and an attribute of an object that was there before the first run. A name with a number
-    in it may be one of many.
+    Such a place is a variable, or an attribute of one object that was there before the first run. A number in its name
+    may be one of many. Every parameter has one gradient.
     """
     if not group.entries:
         return False
     way = view.describe(group.entries[0]).path.steps
     reference = way[-1].reference
+    is_gradient = reference == ".grad" and len(group.entries) == len(group.holders)
+    is_one = len(group.entries) == 1 and not any(_NUMBERED.search(step.reference) for step in way)
     is_attribute = reference.startswith(".") and all(view.birth_run[holder] == BASELINE for holder in group.holders)
-    is_one_each = len(group.entries) == max(len(group.holders), 1)
-    if not (is_attribute or len(way) == 1) or not is_one_each or _NUMBERED.search(reference):
+    if not (is_attribute or len(way) == 1) or not (is_one or is_gradient):
         return False
     return all(
         view.blamed_run[member] == view.blamed_run[entry]
@@ -195,7 +197,9 @@ def _of_orphans(survey: Survey, orphans: Orphans) -> Finding:
     leak = _leak(evidence, summary, fingerprint=group.fingerprint, kept=kept, judged=judged)
     if judged[0].outcome is Outcome.LEAK:
         leak = replace(leak, retained_bytes=survey.retained.of_orphans(orphans.members))
-    may_be_in_graph = summary.has_graph or evidence.has_tensors  # a leaf, or what an operation saved, has none itself
+    # A leaf has no graph itself. What asks for no gradient may be in one, too, but C code keeps such tensors as well.
+    is_leaf = evidence.has_tensors and requires_grad(view.objects[summary.main_objects[0]])
+    may_be_in_graph = summary.has_graph or is_leaf
     if orphans.certainty is CycleCertainty.UNSEEN and suspect is None and may_be_in_graph and view.n_unwalked:
         leak = replace(leak, holder=UNREAD_GRAPH, holders=(UNREAD_GRAPH,), retained_bytes=None)
     return _finding(survey, leak, group, summary, judged)

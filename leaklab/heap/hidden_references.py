@@ -30,7 +30,7 @@ from leaklab.runtime.autograd_graph import (
     count_leaves,
     is_node_type,
 )
-from leaklab.runtime.frame_stacks import n_open_loops, stack_words
+from leaklab.runtime.frame_stacks import loops_in, stack_words
 from leaklab.runtime.gc_control import gc_paused
 from leaklab.runtime.node_hooks import is_function_type, node_hooks, origin_of, tensor_hooks
 from leaklab.runtime.objects import class_attribute, is_exactly, is_tensor_type
@@ -174,15 +174,31 @@ def _frames(found: _FoundArrays) -> list[Edge]:
 
 
 def _iterators(found: _FoundArrays) -> Iterator[Edge]:
-    """Yield the iterators of the loops that are open; the lowest on a stack are theirs, above may lie old ones."""
-    frames = [one.frame for one in running_frames(bodies=True)]
+    """Yield the iterators of the loops that are open: on a stack they are the lowest, and above may lie old ones.
+
+    The collector does not list each of them, that of a `range` for one: what is not known counts as the iterator of a
+    loop. What is known and no iterator is that of a ``with``.
+    """
+    frames = [one.frame for one in running_frames(bodies=True, ended=False)]
     stacks = list(map(stack_words, frames))
     things = iter(found.known(np.concatenate([np.zeros(0, np.int64), *stacks])))
+    loops: dict[int, tuple[tuple[int, int], ...]] = {}
     for frame, stack in zip(frames, stacks, strict=True):
-        on_stack = itertools.islice(things, len(stack))
-        if iterators := [thing for thing in on_stack if class_attribute(type(thing), "__next__") is not None]:
-            for iterator in iterators[: n_open_loops(frame.f_code, frame.f_lasti)]:
-                yield frame, iterator, loop_words(frame.f_code)
+        on_stack = list(zip(stack.tolist(), itertools.islice(things, len(stack)), strict=True))
+        if not any(_is_iterator(thing) for _word, thing in on_stack):
+            continue
+        code = frame.f_code
+        if id(code) not in loops:
+            loops[id(code)] = loops_in(code)
+        n_open = sum(begin <= frame.f_lasti < end for begin, end in loops[id(code)])
+        of_loops = (thing for word, thing in on_stack if word and (thing is None or _is_iterator(thing)))
+        for iterator in itertools.islice(of_loops, n_open):
+            if iterator is not None:
+                yield frame, iterator, loop_words(code)
+
+
+def _is_iterator(thing: object) -> bool:
+    return class_attribute(type(thing), "__next__") is not None
 
 
 def _arrays(

@@ -42,7 +42,7 @@ def is_of_function(frame: FrameType) -> bool:
     return bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
 
 
-def running_frames(*, bodies: bool = False) -> list[RunningFrame]:
+def running_frames(*, bodies: bool = False, ended: bool = True) -> list[RunningFrame]:
     """Return the running functions of all threads, that of the caller and the main thread first, innermost first.
 
     Left out are leaklab's own functions with the library functions that they called. A function of the user's that
@@ -50,6 +50,7 @@ def running_frames(*, bodies: bool = False) -> list[RunningFrame]:
 
     Args:
         bodies: Whether those of modules and cells are listed as well, whose variables are no secret to the collector.
+        ended: Whether the functions that an error has ended are listed where they count as running.
     """
     # A worker of an engine checks in a thread of its own: its functions are no more a thread's than those of a script.
     own = (threading.get_ident(), threading.main_thread().ident)
@@ -61,7 +62,7 @@ def running_frames(*, bodies: bool = False) -> list[RunningFrame]:
             for running in _of_thread(frame, "" if ident in own else _thread_name(ident), bodies=bodies)
         ] + [
             RunningFrame(frame, _function_name(frame), "", Origin.USER)
-            for frame in reversed(_ending)
+            for frame in reversed(_ending if ended else [])
             if is_of_function(frame) and origin_of(frame.f_code.co_filename) is Origin.USER
         ]
     finally:

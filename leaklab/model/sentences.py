@@ -349,7 +349,8 @@ class Progress:
 
 
 _OF_RUNS = re.compile(
-    r"\b((?:every|each|a|one|the|that|their|its|whole|earlier|previous|next|last|first|these|those|from|to) )run(s?)\b",
+    r"\b((?:every|each|a|one|the|that|their|its|whole|all|two|between|earlier|previous|next|last|first|these|those|from"
+    r"|to) )run(s?)\b",
     re.IGNORECASE,
 )
 """Not the verb: ``has run``, ``runs through``."""

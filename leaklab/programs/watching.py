@@ -178,7 +178,7 @@ def _unwatched_words() -> str:
 
     return (
         f"processes that the program started took {format_seconds(of_children)} of the processor and were not watched "
-        "(`leaklab.watch_calls` watches the workers of a pool)"
+        "(where they are the workers of a pool, `leaklab.watch_calls` does that)"
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from leaklab.decide.rising_level import find_periods, find_rise
 from leaklab.model import Leak, Outcome
 from leaklab.model.loop import (
+    HOST,
     LEVEL_WORDS,
     MONITOR_SCHEMA,
     GrowingPlace,
@@ -154,16 +155,15 @@ _LEAST_RESIDENT = 64 << 20
 
 
 def _resident_words(record: MonitorRecord) -> str:
-    """Say that the process grows faster than what is kept: what is freed between small things that stay is lost."""
+    """Say that the process grows faster than what is kept, as where freed memory lies between what stays."""
+    of_host = sum(place.bytes_per_step for place in record.places if place.memory == HOST)
     known = [pair for pair in zip(record.levels.steps, record.levels.rss_bytes, strict=True) if pair[1] >= 0]
-    rise = find_rise(*zip(*known, strict=True)) if known else None
-    if rise is None or rise.risen < _LEAST_RESIDENT:
-        return ""
-    if rise.per_step < _MUCH_FASTER * record.status.bytes_per_step:
+    rise = find_rise(*zip(*known, strict=True)) if known and of_host > 0 else None
+    if rise is None or rise.risen < _LEAST_RESIDENT or rise.per_step < _MUCH_FASTER * of_host:
         return ""
     return (
-        f"; but the process (resident) grows by {format_bytes(rise.per_step)} every step: freed memory between what is "
-        "kept may not be of use again"
+        f"; but the process (resident) grows by {format_bytes(rise.per_step)} every step: freed memory that lies "
+        "between what is kept, or files that are mapped"
     )
 
 

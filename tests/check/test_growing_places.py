@@ -22,6 +22,7 @@ import leaklab
 from leaklab.check.growing_places import grown_graphs, grown_places
 from leaklab.check.judging import Grown, Judgement
 from leaklab.decide.growth import Growth, judge_checkpoints
+from leaklab.explain.leaks.limits import has_known_names
 from leaklab.explain.leaks.sizes import content_of
 from leaklab.measure.slots import GrownSlot
 from leaklab.model import Outcome
@@ -124,16 +125,31 @@ def test_variables_whose_names_stand_in_the_code_are_not_ever_more(tmp_path, mon
     monkeypatch.setitem(sys.modules, "__main__", script)
     written = {"box": [], **{f"loss_of_{letter}": 1.5 for letter in "abcdefghijklmnopqrstuvwx"}}
     assert leaks_of(written, grown(written)) == []
-    one_more = {**written, "loss_of_12": 1.5}
+    one_more = {**written, f"loss_of_{12}": 1.5}  # so that it does not stand here either
     assert [leak.holder for leak in leaks_of(one_more, grown(one_more))] == ["globals()"]
 
 
-def test_names_of_pythons_own_protocols_are_not_ever_more():
+@pytest.mark.parametrize(
+    ("newest", "is_known"),
+    [
+        ({"__slotnames__": []}, True),
+        ({"__step_12__": []}, False),
+        ({7: [], "__slotnames__": []}, False),
+        ({7: []}, False),
+    ],
+)
+def test_what_python_notes_in_a_class_is_not_ever_more_and_any_other_key_may_be(newest, is_known):
+    table = {"width": 3, **newest}
+    assert has_known_names(table, len(newest), is_namespace=False, is_of_class=True) is is_known
+    assert not has_known_names(table, len(newest), is_namespace=False, is_of_class=False)
+
+
+def test_a_table_of_any_keys_may_grow():
     letters = "abcdefghijklmnopqrstuvwx"
-    table = {f"__{letter}__": [1.5] for letter in letters}  # as copyreg's __slotnames__
-    assert leaks_of({"table": table}, grown(table)) == []
-    others = {f"_{letter}__": [1.5] for letter in letters}
-    assert [leak.holder for leak in leaks_of({"table": others}, grown(others))] == ["table"]
+    table = {f"__{letter}__": [1.5] for letter in letters}
+    assert [leak.holder for leak in leaks_of({"table": table}, grown(table))] == ["table"]
+    mixed = {**dict.fromkeys(range(24), "user"), "__last__": [1]}
+    assert [leak.holder for leak in leaks_of({"mixed": mixed}, grown(mixed))] == ["mixed"]
 
 
 def test_the_namespace_itself_may_grow():

@@ -210,3 +210,16 @@ def test_what_a_late_run_puts_under_a_name_with_its_number_may_be_one_of_many():
 
     report = leaklab.leakcheck(cell, runs=20, namespace={"trainer": trainer}, sites=False, cure=False)
     assert report.verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_one_attribute_each_of_many_older_objects_may_go_on():
+    """As the caches of a dataset's samples fill, in an order that nobody knows."""
+    samples, runs, order = [Trainer() for _ in range(50)], [0], (9, 11, 13, 14, 15, 17, 19, 20, 21, 22, 23)
+
+    def cell():
+        runs[0] += 1
+        if runs[0] in order:
+            samples[runs[0]].best = {"weights": torch.ones(100)}
+
+    report = leaklab.leakcheck(cell, runs=24, namespace={"samples": samples}, sites=False, cure=False)
+    assert report.verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.LEAK)

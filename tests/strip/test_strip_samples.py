@@ -12,7 +12,16 @@ from dataclasses import replace
 import pytest
 
 from leaklab.heap.running import other_threads
-from leaklab.model.loop import Levels, LoopState, MonitorRecord, MonitorStatus, StateChange
+from leaklab.model.loop import (
+    ACCELERATOR,
+    HOST,
+    GrowingPlace,
+    Levels,
+    LoopState,
+    MonitorRecord,
+    MonitorStatus,
+    StateChange,
+)
 from leaklab.reports.loop import consequence_words
 from leaklab.strip.drawing import strip_html, strip_line, strip_svg, strip_text
 from leaklab.strip.showing import Strip, show_strip
@@ -242,7 +251,10 @@ def test_what_stays_has_the_report_folded_and_no_script():
 def test_a_process_that_grows_faster_than_what_is_kept_is_told_beside_the_forecast(kept, is_told):
     grown = replace(levels(40), rss_bytes=tuple(300 * MIB + 50 * MIB * k for k in range(40)))  # 0.5 MiB a step
     status = MonitorStatus(step=3_900, state=LoopState.GROWING, bytes_per_step=kept, full_at_step=10**6)
-    words = consequence_words(MonitorRecord(status, grown))
+    place = GrowingPlace("of log", LoopState.GROWING, 200, 800, kept, HOST)
+    words = consequence_words(MonitorRecord(status, grown, places=(place,)))
     assert ("; but the process (resident) grows by 512 KiB every step: " in words) is is_told
     assert "at this pace memory lasts for more than 390,000 steps" in words
-    assert "resident" not in consequence_words(MonitorRecord(status, replace(grown, rss_bytes=(-1,) * 40)))
+    of_card = MonitorRecord(status, grown, places=(replace(place, memory=ACCELERATOR),))
+    of_nobody = MonitorRecord(status, replace(grown, rss_bytes=(-1,) * 40), places=(place,))
+    assert "resident" not in consequence_words(of_card) + consequence_words(of_nobody)

@@ -377,24 +377,24 @@ def _most_sparse_bytes(tensor: Any) -> int | None:
         return int(base.numel(tensor)) * n_bytes // n_entries if n_entries else None
 
 
-def has_known_names(thing: object, n_new: int, *, is_namespace: bool) -> bool:
+_OF_CLASSES = frozenset({"__slotnames__"})
+"""What Python itself notes in a class, once: `copyreg`, the names of the slots of what is pickled."""
+
+
+def has_known_names(thing: object, n_new: int, *, is_namespace: bool, is_of_class: bool) -> bool:
     """Return whether the newest names in the dict *thing* cannot be ever more.
 
-    These are the names of Python's own protocols, as ``copyreg`` puts ``__slotnames__`` into a class; of variables
-    (*is_namespace*) those that stand in the code, and the notebook's own, which are for what `In` and `Out` hold too.
+    In the dict of a class (*is_of_class*) these are what Python itself notes there; of variables (*is_namespace*) those
+    that stand in the code, and the notebook's own, which are for what `In` and `Out` hold too.
     """
-    if type(thing) is not dict:
+    if type(thing) is not dict or not (is_namespace or is_of_class):
         return False
-    newest = [name for name in keys_in(thing)[-max(n_new, 1) :] if type(name) is str]
-    n_of_history = sum(map(is_history_name, newest)) if is_namespace else 0
-    if 2 * n_of_history > len(newest):
+    newest = keys_in(thing)[-max(n_new, 1) :]
+    names = [name for name in newest if type(name) is str]
+    if is_namespace and 2 * sum(map(is_history_name, names)) > len(newest):
         return True
-    is_known = _stands_in_code if is_namespace else _is_of_protocol
-    return bool(newest) and all(map(is_known, newest))
-
-
-def _is_of_protocol(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
+    is_known = _stands_in_code if is_namespace else _OF_CLASSES.__contains__
+    return len(names) == len(newest) > 0 and all(map(is_known, names))
 
 
 def _stands_in_code(name: str) -> bool:
