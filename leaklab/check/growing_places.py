@@ -136,7 +136,8 @@ def _containers(view: HeapView, judgement: Judgement, seen: set[int]) -> Iterato
     for vertex, container in islice(lasting, _MAX_EXPLAINED):
         seen.add(container.what)
         n_new = container.series[-1] - container.series[0]
-        is_of_class = is_kind_of(view.objects[max(int(view.tree.parent[vertex]), 0)], type)
+        parent = int(view.tree.parent[vertex])
+        is_of_class = parent >= 0 and is_kind_of(view.objects[parent], type)
         if has_known_names(view.objects[vertex], n_new, is_namespace=vertex == view.namespace, is_of_class=is_of_class):
             continue
         grown = _container(view, judgement, container, vertex)

@@ -164,7 +164,7 @@ class Judgement:
 
         What some runs leave, and later runs put other things in the place of, is then no growth that began late. Of all
         objects of the type there must be as many at each of the last checkpoints; of those that the runs left, as many
-        before as at the end are enough where most of them are in one place.
+        halfway as at the end are enough where most of them are in one place. A peak before that says nothing.
 
         Args:
             kind: Address of the type.
@@ -178,7 +178,7 @@ class Judgement:
         in_all = self.in_all[kind]
         n_constant = sum(1 for _ in takewhile(lambda total: total == in_all[-1], reversed(in_all)))
         is_constant = n_constant >= max(_LEAST_STILL, len(in_all) - before[-1])
-        return is_constant or (2 * n_here >= kept[-1] and max(kept[number] for number in before) >= kept[-1])
+        return is_constant or (2 * n_here >= kept[-1] and kept[before[-1]] >= kept[-1])
 
     def takes_places(self, kind: int, growth: Growth) -> bool:
         """Return whether there are no more objects of a type than at the start, though runs leave some of it.

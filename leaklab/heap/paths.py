@@ -15,10 +15,7 @@ from leaklab.heap.folding import Hop, fold
 from leaklab.heap.names import Namer, best_reference
 from leaklab.heap.names.code import code_words, function_words
 from leaklab.heap.names.containers import keys_of
-from leaklab.heap.names.reference import (
-    Reference,
-    is_name,
-)
+from leaklab.heap.names.reference import Reference, is_name
 from leaklab.heap.roles import Role, roles_of
 from leaklab.heap.source_lines import running_cell_name
 from leaklab.model import RootPath, Status, Step

@@ -173,8 +173,14 @@ KIND, NOTHING = 7, Growth(Outcome.CLEAN, 0.0, "nothing")
         ((20, 21, 21, 22, 22), (0, 1, 1, 2, 2), 2, True),
         ((20, 21, 21, 21, 22), (0, 1, 1, 1, 2), 2, False),  # more than halfway
         ((22, 22, 22, 22, 23), (0, 10, 10, 10, 11), 2, False),
-        ((20, 24, 23, 21, 22), (0, 4, 3, 1, 2), 2, True),  # most of them are here, and there were more before
-        ((40, 64, 63, 61, 62), (0, 24, 23, 21, 22), 2, False),  # elsewhere they come and go: that hides two
+        ((20, 24, 21, 23, 22), (0, 4, 1, 3, 2), 2, True),  # most of them are here, and there were more halfway
+        (
+            (20, 50, 21, 21, 22),
+            (0, 30, 1, 1, 2),
+            2,
+            False,
+        ),  # a peak before hides no late growth
+        ((40, 64, 61, 63, 62), (0, 24, 21, 23, 22), 2, False),  # elsewhere they come and go: that hides two
     ],
 )
 def test_what_takes_places_stands_still(in_all, kept, n_here, stands):

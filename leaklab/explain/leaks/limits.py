@@ -2,7 +2,8 @@
 
 They are a deque, an lru_cache, a queue, an array. The bound is read from the object: through the C descriptor of a
 built-in type, or from the instance's own attributes where the class that reads it there is a library's. A class of the
-user's may call anything ``maxsize``. Plain data are numbers and messages in the order in which they came.
+user's may call anything ``maxsize``. Plain data are numbers and messages in the order in which they came. The variables
+of a program are as many as the names in its code.
 """
 
 from __future__ import annotations
