@@ -333,7 +333,7 @@ def test_what_the_loop_of_a_thread_goes_through_is_part_of_the_thread(make, n_by
 
         threading.Thread(target=fill, daemon=True).start()
         assert [batches.get() for _ in range(3)]
-        while not batches.full():  # the thread waits in its loop
+        while not batches.not_full._waiters:  # the thread waits in its loop, and no longer in what it goes through
             time.sleep(0.001)
         queues.clear()
 
@@ -352,6 +352,8 @@ def test_a_generator_that_c_code_keeps_is_a_leak_beside_threads_in_loops():
 
         threading.Thread(target=fill, daemon=True).start()
         batches.get()
+        while not batches.not_full._waiters:
+            time.sleep(0.001)
         kept = rows()
         next(kept)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
