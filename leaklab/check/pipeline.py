@@ -293,7 +293,8 @@ def _look_early(session: CheckSession, phases: int) -> Generator[RunRequest, Ran
         is_wanted = session.loop.tells_after(phases) and is_certain and not session.failure
     else:
         is_slow = session.run_seconds > SLOW_SECONDS or session.cost_of_run > FOLLOWED_SECONDS / DEFAULT_RUNS
-        is_first = measurement.checkpoints[-2].after_run < SURE_RUNS <= measurement.n_runs
+        looks = measurement.checkpoints  # one only where the first measured run has failed
+        is_first = len(looks) > 1 and looks[-2].after_run < SURE_RUNS <= measurement.n_runs
         is_wanted = session.branches is not None and (is_slow or is_first)
     is_wanted = is_wanted and session.collects  # where nobody collects, an explanation would free what piles up
     with measurement.meters.leaving_out():
@@ -301,6 +302,8 @@ def _look_early(session: CheckSession, phases: int) -> Generator[RunRequest, Ran
         if judgement is None or not (judgement.growing and is_wanted):
             if phases == 1 and session.loop is None:
                 session.tell_piles()
+            elif session.loop is not None and judgement is not None and is_wanted:
+                session.tell(RUNS)  # that nothing grows any more is an answer, too
             return
         session.explained = yield from _explained(session)
         session.is_doubted = bool(session.explained.suspects)

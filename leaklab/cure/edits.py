@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import pairwise, takewhile
 from types import CodeType
 
+from leaklab.cure.source import FUNCTIONS
 from leaklab.model.cure import Change, Cure, CureOutcome
 
 
@@ -303,3 +304,27 @@ def _changed_cell(cure: Cure, cell_name: Callable[[str], str], source: Callable[
         return edited(text, cure.changes).removeprefix(MAGIC_LINE).strip("\n")
     except NotTriedError:  # the cell was run anew meanwhile
         return ""
+
+
+def with_names(text: str, names: dict[str, str]) -> str:
+    """Return *text*, statements, with other words for some of their variables."""
+    lines = text.split("\n")
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id in names]
+    for node in sorted(found, key=lambda node: -node.col_offset):
+        encoded = lines[node.lineno - 1].encode()
+        start, end = encoded[: node.col_offset].decode(), encoded[node.end_col_offset :].decode()
+        lines[node.lineno - 1] = f"{start}{names[node.id]}{end}"
+    return "\n".join(lines)
+
+
+def local_names(function: ast.AST | None) -> set[str]:
+    """Return the names of a function's own variables, those of the functions in it included."""
+    found: set[str] = set()
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, FUNCTIONS) and node is not function:
+            found.add(node.name)
+    return found

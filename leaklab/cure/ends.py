@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from leaklab.cure.case import Case, name_of
+from leaklab.cure.edits import local_names, with_names
+from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 
 _MOST_CALLERS = 3
@@ -68,6 +70,13 @@ def end_of(
         if site is None or translated is None:
             return Written.NOWHERE
         return end_of(case, site.source, site.statement, patch, translated, n_above=n_above - 1, later=later)
+    return at_end_of(case, source, function, patch, lines)
+
+
+def at_end_of(
+    case: Case, source: SourceText, function: ast.FunctionDef | ast.AsyncFunctionDef, patch: Patch, lines: list[str]
+) -> Written:
+    """Write *lines* where *function* ends; what it returns is computed before. Nowhere where it may return earlier."""
     last = function.body[-1]
     if isinstance(last, ast.Return):
         if last.value is not None and not isinstance(last.value, (ast.Name, ast.Constant)):
@@ -283,8 +292,28 @@ def _at_end_of_owner(
         return end_of(case, *elsewhere[0][:2], patch, written, n_above=_MOST_CALLERS - 1)
     if unnamed:
         return _behind_unnamed(case, unnamed[0], name, patch, written)
+    if not kept and _registers_own_method(owner, statement, receiver) and _has_now(case, name, written):
+        later = Later.ALWAYS  # it is in use as long as the object is
     making = next(one for one in case.run_body if _binds(one, [name]))
     return end_of(case, case.cell, making, patch, written, later=later) if case.cell is not None else Written.NOWHERE
+
+
+def _registers_own_method(owner: ast.ClassDef | None, statement: ast.stmt, receiver: str) -> bool:
+    """Return whether *statement* gives a method of its own object away: ``bus.connect(self.refresh)``."""
+    methods = {one.name for one in owner.body if isinstance(one, FUNCTIONS)} if owner is not None else set()
+    given = (arg for node in ast.walk(statement) if isinstance(node, ast.Call) for arg in node.args)
+    return any(
+        isinstance(one, ast.Attribute) and one.attr in methods and name_of(one.value) == receiver for one in given
+    )
+
+
+def _has_now(case: Case, name: str, lines: list[str]) -> bool:
+    """Return whether the object that is now called *name* has what *lines* use of it: no change has run for it yet."""
+    found = evaluate(name, case.program.namespace)
+    nodes = [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Attribute)]
+    used = {node.attr for node in nodes if name_of(node.value) == name and isinstance(node.value, ast.Name)}
+    is_there = (attribute(found, one) is not MISSING or has_method(found, one) for one in used)
+    return found is not MISSING and all(is_there)
 
 
 def _made_unnamed(case: Case, name: str) -> Iterator[tuple[SourceText, ast.stmt, ast.Call]]:
@@ -331,30 +360,6 @@ def kept_name(case: Case, source: SourceText, statement: ast.stmt, word: str) ->
         return case.fresh(word)
     is_later = function.name == "__init__" or not _does_more(function, statement)
     return f"{receiver_of(function)}.{word}" if is_later and receiver_of(function) else case.fresh(word)
-
-
-def local_names(function: ast.AST | None) -> set[str]:
-    """Return the names of a function's own variables, those of the functions in it included."""
-    found: set[str] = set()
-    for node in ast.walk(function) if function is not None else ():
-        if isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, FUNCTIONS) and node is not function:
-            found.add(node.name)
-    return found
-
-
-def with_names(text: str, names: dict[str, str]) -> str:
-    """Return *text*, statements, with other words for some of their variables."""
-    lines = text.split("\n")
-    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id in names]
-    for node in sorted(found, key=lambda node: -node.col_offset):
-        encoded = lines[node.lineno - 1].encode()
-        start, end = encoded[: node.col_offset].decode(), encoded[node.end_col_offset :].decode()
-        lines[node.lineno - 1] = f"{start}{names[node.id]}{end}"
-    return "\n".join(lines)
 
 
 def receiver_of(function: ast.AST | None) -> str:
@@ -432,13 +437,6 @@ def definition_of(case: Case, function: types.FunctionType) -> ast.FunctionDef |
     nodes = [] if source is None else [node for node in source.nodes if isinstance(node, FUNCTIONS)]
     lines = {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in nodes}
     return lines.get(line)
-
-
-def needs_nothing(function: types.FunctionType, *, is_bound: bool = True) -> bool:
-    """Return whether *function* can be called without arguments, as a method if it *is_bound*."""
-    code = function.__code__
-    n_given = len(function.__defaults__ or ()) + is_bound
-    return code.co_argcount <= n_given and code.co_kwonlyargcount <= len(function.__kwdefaults__ or ())
 
 
 def word_for(node: ast.expr) -> str:

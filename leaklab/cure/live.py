@@ -143,3 +143,10 @@ def has_method(thing: object, *names: str) -> bool:
     is_owner = is_kind_of(thing, type) or is_kind_of(thing, types.ModuleType)
     found = (static_attribute(thing if is_owner else type(thing), name) for name in names)
     return all(any(is_kind_of(one, kind) for kind in _FUNCTION_KINDS) for one in found)
+
+
+def needs_nothing(function: types.FunctionType, *, is_bound: bool = True) -> bool:
+    """Return whether *function* can be called without arguments, as a method if it *is_bound*."""
+    code = function.__code__
+    n_given = len(function.__defaults__ or ()) + is_bound
+    return code.co_argcount <= n_given and code.co_kwonlyargcount <= len(function.__kwdefaults__ or ())

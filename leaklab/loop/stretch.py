@@ -77,6 +77,8 @@ class DoublingRuns:
         self.has_ended = False
         self.native_bytes = 0.0
         self.endless = frozenset[str]()
+        self._noted: tuple[str, ...] = ()
+        self._gone_before: set[str] = set()
 
     @property
     def most_runs(self) -> int:
@@ -85,6 +87,9 @@ class DoublingRuns:
 
     def note(self, places: Iterable[KnownPlace], native_bytes: float, lengths: LengthsAfterRuns) -> None:
         """Hear of the places that grow."""
+        places = tuple(places)
+        self._noted = tuple(place.fingerprint for place in places)
+        self._gone_before.difference_update(self._noted)
         self._lengths.note(places, lengths)
         self.native_bytes = native_bytes
 
@@ -93,8 +98,8 @@ class DoublingRuns:
         self.endless = frozenset(fingerprints)
 
     def gone(self, fingerprints: set[str]) -> set[str]:
-        """Return which of the places that grew, by their fingerprints, are there no more."""
-        return self._lengths.gone(fingerprints)
+        """Return which of the places that grew, by their fingerprints, went with the loop, and not before its end."""
+        return self._lengths.gone(fingerprints) - self._gone_before
 
     @property
     def lengths(self) -> Mapping[str, Sequence[tuple[int, int]]]:
@@ -110,6 +115,8 @@ class DoublingRuns:
         """Return the number of runs of the next phase, 0 if the check is over; None: as many as of any check."""
         if not self._n_first:
             return None
+        if phases_done > _TOLD_PHASES and self._noted:  # no heap is listed where nothing grows
+            self._gone_before |= self._lengths.gone(self._noted)
         wanted = _MOST_PHASES if is_open else _TOLD_PHASES if is_settled else _SURE_PHASES
         return 0 if phases_done >= wanted else runs_done + self._n_first
 
@@ -282,7 +289,12 @@ def _into(
 
     def tell(progress: Progress) -> None:
         if progress.stage == RUNS:
-            (seen if is_early(progress.n_runs) else growing)[:] = as_told(progress.growing)
+            if is_early(progress.n_runs):
+                seen[:] = as_told(progress.growing)
+                return
+            growing[:] = as_told(progress.growing)
+            prints = {leak.fingerprint for leak in growing}  # what does not grow any more was a warm-up
+            seen[:] = [leak for leak in seen if leak.fingerprint in prints]
 
     return tell
 

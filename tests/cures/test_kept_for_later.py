@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 
 import programs_made
+import programs_merged
 import programs_unread
 import pytest
 
@@ -412,8 +413,9 @@ def checked(notebook, setup, cell):
     return [cure for leak in report.leaks for cure in leak.cures]
 
 
-CURED |= programs_unread.CURED | programs_made.CURED
-REFUSED |= programs_unread.REFUSED | programs_made.REFUSED
+for programs in (programs_unread, programs_made, programs_merged):
+    CURED |= programs.CURED
+    REFUSED |= programs.REFUSED
 
 
 @pytest.mark.parametrize("name", CURED)

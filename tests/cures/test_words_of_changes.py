@@ -69,7 +69,7 @@ def test_whoever_empties_a_registry_drops_what_is_live(setup, cell, holder):
 
 @pytest.mark.parametrize(("setup", "cell", "holder"), [
     ("rows = []", "rows.append(bytearray(9))", "rows"),
-    ("rows = {}", "n += 1\nrows[n] = [1.0, 'text']", "rows"),
+    ("rows = {}", "rows[view, id(n)] = [1.0, 'text']", "rows"),
     ("rows = []", "rows.append(View())", "rows"),
     ("rows = []", "rows.append(View)", "rows"),
     ("rows = [1, 2, 3] * 9", "rows.append((View(), 3))", "rows"),

@@ -429,7 +429,7 @@ def test_the_advice_on_a_hook_names_the_call_that_registered_it(path, call):
 def test_workers_of_other_processes_are_counted_in_the_advice():
     loaders = evidence(
         "loaders list, [3] Loader!", crossing=INDEX, holder="loaders",
-        facts=Facts(roles=(frozenset(), frozenset({Role.WORKERS})), n_workers=3, worker_bytes=3 * 1024**2),
+        facts=Facts(roles=(frozenset(), frozenset({Role.WORKERS})), children=lambda: [1024**2] * 3),
     )  # fmt: skip
     assert find_cause(loaders).slug == "thread-or-worker-kept"
     assert "3 child processes are alive with 3.00 MiB of resident memory" in advice_of(loaders)

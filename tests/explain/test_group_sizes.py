@@ -154,6 +154,14 @@ def test_a_container_that_limits_itself_is_recognised(thing, expected):
     assert (limit and limit.words) == expected
 
 
+def test_the_table_of_a_cache_has_the_limit_of_the_cache():
+    cache = cached(128)
+    cache.__dict__["__wrapped__"] = None
+    table = next(one for one in gc.get_referents(cache) if type(one) is dict and one is not cache.__dict__)
+    assert known_limit([{}, cache, table]).words == "functools.lru_cache(maxsize=128)"
+    assert known_limit([{}, cache, cache.__dict__]) is None, "its attributes have none"
+
+
 def test_a_limit_is_far_where_what_it_would_keep_is_much():
     by_cache, chosen = known_limit([cached(5_000)]), known_limit([collections.deque(maxlen=5_000)])
     assert not by_cache.is_far(1_000)

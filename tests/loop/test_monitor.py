@@ -331,6 +331,30 @@ def test_what_is_emptied_after_the_last_step_has_grown_until_then(n_steps):
     assert "clean" not in {check.verdict.outcome.value for check in watch.report.checks}, watch.report.checks
 
 
+@pytest.mark.parametrize("n_steps", [450, 700])
+def test_a_warm_up_that_a_later_look_has_refuted_is_no_word_at_the_end(n_steps):
+    class Table:
+        """Made anew in the midst of the loop, as what a progress bar shows."""
+
+        def __init__(self):
+            self.rows = []
+
+    def loop(watch):
+        table, rare = Table(), []
+        for step in range(n_steps):
+            if step < 220:  # the first look is at step 200
+                table.rows.append(Batch())
+            if step == 300:
+                table = Table()
+            if step in {390, 410, 520, 560}:  # so that the second look, at step 400, leaves a question
+                rare.append(Batch())
+            watch.step()
+
+    with leaklab.monitor(first_step=100, quiet=True) as watch:
+        loop(watch)
+    assert ".rows" not in str(watch.report), watch.report
+
+
 def test_a_check_gives_no_all_clear_where_what_grew_was_gone_at_the_end():
     check = Check(Settings(), Verdict(Outcome.CLEAN, "because", 24), (), (), (), (), (), ())
     assert without_their_memory(check, []) is check

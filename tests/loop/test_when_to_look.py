@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
+from leaklab.explain.leaks.groups import LeakAddress
 from leaklab.loop.levels import Schedule
 from leaklab.loop.stretch import DoublingRuns
 from leaklab.measure.level_history import HolderLengths
@@ -81,6 +84,30 @@ def test_the_heap_is_looked_at_at_doubling_steps_and_further_while_the_answer_is
     assert runs.most_runs == 775
     assert [runs.tells_after(n) for n in (1, 2, 3)] == [True, True, False]
     assert [runs.is_early(n) for n in (25, 75)] == [True, False]
+
+
+class Table:
+    """A container that the collector lists."""
+
+    def __init__(self):
+        self.rows = [self]
+
+
+def place_of(table, fingerprint):
+    return LeakAddress(fingerprint, (id(table), id(table.rows)), "", grows=True)
+
+
+def test_what_was_replaced_while_the_loop_went_on_has_not_gone_with_its_end():
+    runs, tables = DoublingRuns(HolderLengths(), 25), {"replaced": Table(), "kept to the end": Table()}
+    runs.note([place_of(table, name) for name, table in tables.items()], 0.0, {})
+    for name in ("replaced", "kept to the end"):
+        phases_done = 3 if name == "replaced" else 4
+        del tables[name].rows[:]
+        del tables[name]
+        gc.collect()
+        if phases_done == 3:
+            assert runs.next_phase(phases_done, 175, is_open=True, is_settled=False)
+    assert runs.gone({"replaced", "kept to the end"}) == {"kept to the end"}
 
 
 def test_a_later_check_makes_as_many_runs_as_any():

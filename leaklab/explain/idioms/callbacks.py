@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from leaklab.cure.case import Case, called, name_of, store_of
-from leaklab.cure.ends import end_of, kept_name, statements
+from leaklab.cure.ends import Written, end_of, kept_name, statements
 from leaklab.cure.live import evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import takes_one_out
@@ -384,7 +384,8 @@ def _handle_removed(case: Case, source: SourceText, statement: ast.stmt, calls: 
         undo = [f"for handle in {handles}:", "    handle.remove()"]
     else:
         return
-    if end_of(case, source, statement, patch, undo):
-        yield from case.proposal(
-            "Keep the handle that the registration returns, and remove the hook when the run ends.", patch
-        )
+    if written := end_of(case, source, statement, patch, undo):
+        then = "remove the hook when the run ends"
+        if written is Written.BEFORE_NEXT:
+            then = "let the next run remove the hook before it registers its own"
+        yield from case.proposal(f"Keep the handle that the registration returns, and {then}.", patch)

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from leaklab.cure.case import Case, last_name, name_of
-from leaklab.cure.ends import definition_of, end_of, is_of_run, local_names, receiver_of, statements
+from leaklab.cure.edits import local_names
+from leaklab.cure.ends import definition_of, end_of, is_of_run, receiver_of, statements
 from leaklab.cure.live import MISSING, evaluate
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.cycles.cycles import UNSEEN_ROOT

@@ -159,10 +159,32 @@ def _history_cut(case: Case, owner: str, held: Any) -> Iterator[Proposal]:
         return
     if store is not None and not case.is_in_run and is_tensor(held) and _is_only_kept(store):
         yield from _kept_detached(case, store)
+    yield from _freed_by_backward(case, f"{owner} = {cut}", owner)
     yield from case.at_end(f"Hand `{owner}` on to the next run without its graph.", f"{owner} = {cut}")
     if is_tensor(held):
         words = f"Begin each run with `{owner}` as a new leaf, without the graph of the run before."
         yield from case.at_end(words, f"{owner} = {cut}.requires_grad_()")
+
+
+def _freed_by_backward(case: Case, line: str, owner: str) -> Iterator[Proposal]:
+    """Yield how the run's one ``backward(retain_graph=True)`` frees its graph again, where *line* cuts the history.
+
+    It had to keep the graph because that went on into the runs before; kept on, it hides the next one that does.
+    """
+    if case.cell is None:
+        return
+    calls = [node for one in case.run_body for node in ast.walk(one) if isinstance(node, ast.Call)]
+    backward = [one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr == "backward"]
+    kept = [word for one in backward for word in one.keywords if word.arg == "retain_graph"]
+    if len(backward) != 1 or len(kept) != 1 or backward[0].args or len(backward[0].keywords) != 1:
+        return
+    if not isinstance(kept[0].value, ast.Constant) or kept[0].value.value is not True:
+        return
+    patch = case.patch()
+    patch.replace(case.cell, backward[0], f"{case.cell.text_of(backward[0].func)}()")
+    case.at_end_of_run(patch, line)
+    words = f"Hand `{owner}` on to the next run without its graph, which `backward()` can free then."
+    yield from case.proposal(words, patch)
 
 
 def _owner(case: Case) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import logging
 import queue
 import re
@@ -13,13 +14,14 @@ import types
 import weakref
 from collections import UserDict, deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from leaklab.cure.case import Case, last_name, name_of
 from leaklab.cure.edits import statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import SourceText
 from leaklab.explain.counterparts import OF_HANDLES, TASK_KINDS
+from leaklab.explain.idioms.windows import uses
 from leaklab.model.cure import Change
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
 from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, loaded_type, safe_len, type_name
@@ -48,7 +50,8 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
 
     A registry is one by what is in it, by its name, or by the cause of the leak. To take out of it whatever happens to
     be the oldest ends the growth, and what the entries are there for. Where the code numbers what it adds by how many
-    there are, ``runs[len(runs)] = model``, new entries would take the numbers of others.
+    there are, ``runs[len(runs)] = model``, new entries would take the numbers of others. What is numbered by a counter,
+    and no code reads, is a record: whoever asks for it later wants all of it.
     """
     for expression in emptied:
         held = evaluate(expression, case.program.namespace)
@@ -57,6 +60,8 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
         kind = None if held is MISSING else _in_use(case, expression, held)
         if kind is not None:
             return f"it would drop {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
+        if held is not MISSING and (counter := _counter_of_record(case, expression)):
+            return f"the code numbers by `{counter}` what it keeps in `{expression}`, as a record of all of it"
     return ""
 
 
@@ -93,6 +98,65 @@ def _is_less(value: ast.expr, target: str) -> bool:
     if isinstance(value, ast.Call):
         return ast.unparse(value.func) in {"list", "dict", "set", "deque"} and not value.args
     return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
+
+
+def _counter_of_record(case: Case, expression: str) -> str:
+    """Return the counter by which code numbers what it puts into *expression*; empty where it does not, or reads it."""
+    name = last_name(expression)
+    if _ONE_OF_MANY.search(name):
+        return ""
+    for store in case.stores:
+        if last_name(store.container_text) != name or any(uses(case, store)):
+            continue
+        if counter := counter_in(case, store.source, store.statement):
+            return counter
+    return ""
+
+
+_ONE_OF_MANY = re.compile(r"(^|_)(best|last|latest|newest|current|prev|previous|recent|cache)(_|$)", re.IGNORECASE)
+"""Names of what is not to be kept as a whole."""
+
+
+def counter_in(case: Case, source: SourceText, node: ast.AST) -> str:
+    """Return the counter of which *node* makes a key, a name, or a part of an entry; empty if it uses none.
+
+    A counter is what the same code, or another method of the class, makes larger by one: ``self.step += 1``, or an
+    ``itertools.count``. Of a ring, ``slot % 8``, the numbers come again.
+    """
+    function = source.function_of(node)
+    owner = source.class_of(function) if function is not None else None
+    tops = (owner or function, case.cell.tree if source is case.cell and case.cell is not None else None)
+    counted = {source.text_of(one.target) for top in tops if top is not None for one in ast.walk(top) if _counts(one)}
+    written = [node, *_values_of_names(source, node, function)]
+    rings = {part for top in written for one in ast.walk(top) if _is_ring(one) for part in ast.walk(one)}
+    for one in (one for top in written for one in ast.walk(top)):
+        if isinstance(one, (ast.Name, ast.Attribute)) and isinstance(one.ctx, ast.Load) and one not in rings:
+            text = source.text_of(one)
+            if text in counted or type(evaluate(text, case.program.namespace)) is itertools.count:
+                return text
+    return ""
+
+
+def _values_of_names(source: SourceText, node: ast.AST, function: ast.AST | None) -> Iterator[ast.expr]:
+    """Yield what *function* assigns to the variables that *node* uses: ``line = f"{self.step}: {loss}"``."""
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    for one in ast.walk(function) if function is not None else source.tree.body:
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and one.targets[0].id in names:
+            yield one.value
+
+
+def _counts(node: ast.AST) -> TypeGuard[ast.AugAssign]:
+    """Return whether *node* is ``step += 1``."""
+    is_one = isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
+    return is_one and isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
+
+
+def _is_ring(node: ast.AST) -> bool:
+    """Return whether *node* is the rest of a division of numbers, no text that is formatted."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, _TEXTS)
+
+
+_TEXTS = (ast.Constant, ast.JoinedStr)
 
 
 def _is_numbered(case: Case, expression: str) -> bool:

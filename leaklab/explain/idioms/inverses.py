@@ -10,10 +10,12 @@ import itertools
 import re
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.case import Case, called, name_of
+from leaklab.cure.edits import with_names
 from leaklab.cure.ends import (
     Later,
     Written,
@@ -23,14 +25,12 @@ from leaklab.cure.ends import (
     is_of_run,
     kept_name,
     made_in_run,
-    needs_nothing,
     own_way,
     receiver_of,
     statements,
-    with_names,
     word_for,
 )
-from leaklab.cure.live import MISSING, attribute, evaluate, has_method, newest
+from leaklab.cure.live import MISSING, attribute, evaluate, has_method, needs_nothing, newest
 from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.counterparts import (
     OF_EVENTS,
@@ -144,9 +144,9 @@ def _ending(case: Case, source: SourceText, statement: ast.stmt, call: ast.Call)
             is_undo = made.__name__ in UNDO_FUNCTIONS or source.text_of(statement.targets[0]) in UNDO_FUNCTIONS
             return ("()", "") if is_undo and needs_nothing(made, is_bound=False) else ("", "")
         return (_method_of(made), "") if made is not MISSING else ("", "")
-    made_of = case.program.namespace.get(name_of(call.func))
+    made_of = evaluate(source.text_of(call.func), case.program.namespace)
     if isinstance(statement, ast.Assign) and is_kind_of(made_of, type):
-        return _method_of(made_of), ""
+        return "()" if made_of is weakref.finalize else _method_of(made_of), ""
     function = _live_function(case, source, call)
     definition = None if function is None else definition_of(case, function)
     last = definition.body[-1] if definition is not None else None
@@ -255,7 +255,9 @@ def _returned_taken_back(case: Case, source: SourceText, statement: ast.stmt) ->
     wants = takes_result(type_name(type(owner)), call.func.attr) or _wants_handle(owner, undo, call.func.attr)
     if wants:
         args = []
-    lines = site.translated([f"{source.text_of(call.func.value)}.{undo}({', '.join(args)})"], function)
+    line = f"{source.text_of(call.func.value)}.{undo}({', '.join(args)})"
+    own = "" if wants else own_way(source, statement, line)
+    lines = site.translated([own or line], function)
     if lines is None:
         return
     if wants:

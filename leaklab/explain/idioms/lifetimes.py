@@ -177,11 +177,12 @@ def _thread_runs(e: Evidence) -> Advice:
 
 
 def _worker_words(e: Evidence) -> str:
-    if not e.facts.n_workers:
+    sizes = e.facts.children()
+    if not sizes:
         return ""
-    kept = "process is" if e.facts.n_workers == 1 else "processes are"
+    kept = "process is" if len(sizes) == 1 else "processes are"
     return (
-        f" {e.facts.n_workers:,} child {kept} alive with {format_bytes(e.facts.worker_bytes)} of resident memory, "
+        f" {len(sizes):,} child {kept} alive with {format_bytes(sum(sizes))} of resident memory, "
         "which the figures of this process do not include."
     )
 

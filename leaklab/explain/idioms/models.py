@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from leaklab.cure.case import Case, called
 from leaklab.cure.ends import end_of
 from leaklab.cure.live import MISSING, attribute, evaluate
 from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.idioms.advice import NAMESPACE, Advice, clearing, is_expression, named, place_words, written
+from leaklab.explain.idioms.in_use import counter_in
 from leaklab.explain.leaks.evidence import Evidence
 from leaklab.heap.roles import Role
 from leaklab.runtime.objects import has_base, loaded_type
@@ -163,7 +165,8 @@ def table_of_module(e: Evidence) -> Advice | None:
 def one_name(case: Case) -> Iterator[Proposal]:
     """Yield how what is registered under a new name by every run is registered under one name.
 
-    Not models that are variables: a trained one is a result, which only its owner can do without.
+    Not models that are variables: a trained one is a result, which only its owner can do without. What the names number
+    by a counter, ``fisher_3`` of the third task, is meant to be kept beside the others, and is not tried.
     """
     for store in case.stores:
         for node in ast.walk(store.statement):
@@ -183,7 +186,11 @@ def one_name(case: Case) -> Iterator[Proposal]:
                 words, patch = f"Use one name, `{name}`: {then}.", case.patch()
                 for one in _alike(store.source, named):
                     patch.replace(store.source, one, f'"{name}"')
-                yield from case.proposal(words, patch)
+                counter = "" if is_shared else counter_in(case, store.source, named)
+                drops = (
+                    f"the code numbers by `{counter}` what it registers, so that all of it is kept" if counter else ""
+                )
+                yield from (replace(one, drops=drops) for one in case.proposal(words, patch))
                 return
 
 

@@ -36,7 +36,7 @@ def _makes_once(case: Case, call: ast.Call, of_run: set[str]) -> bool:
     """Return whether *call* calls a function of the user's that makes such a thing, and gives it nothing of the run."""
     function = evaluate(ast.unparse(call.func), case.program.namespace)
     definition = definition_of(case, function) if type(function) is types.FunctionType else None
-    if definition is None or not _is_given_the_same(call, of_run):
+    if definition is None or not is_given_the_same(call, of_run):
         return False
     made = (node for node in ast.walk(definition) if isinstance(node, ast.Call))
     return any(_MADE_ONCE.search(ast.unparse(one.func)) for one in made)
@@ -50,7 +50,7 @@ def reused(case: Case) -> Iterator[Proposal]:
     of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
         kind = evaluate(source.text_of(call.func), case.program.namespace)
-        is_same = _is_given_the_same(call, of_run)
+        is_same = is_given_the_same(call, of_run)
         if is_kind_of(kind, type) and not is_users_kind(kind) and is_same and not _is_trained(kind):
             yield from _once(case, source, statement, name, "Make")
             return
@@ -65,7 +65,7 @@ def registered_once(case: Case) -> Iterator[Proposal]:
     of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
         hooks = _hooks_of(evaluate(name, case.program.namespace))
-        if _is_given_the_same(call, of_run) and any(_changes_own(case, hook) for hook in hooks):
+        if is_given_the_same(call, of_run) and any(_changes_own(case, hook) for hook in hooks):
             found = _once(case, source, statement, name, "Register")
             yield from (replace(one, cuts_history=True) for one in found)
             return
@@ -117,7 +117,7 @@ def _made_in_run(case: Case) -> Iterator[tuple[SourceText, ast.stmt, str, ast.Ca
             yield source, statement, target.id, call
 
 
-def _is_given_the_same(call: ast.Call, of_run: set[str]) -> bool:
+def is_given_the_same(call: ast.Call, of_run: set[str]) -> bool:
     """Return whether *call* gets nothing that the run makes: neither there nor in one of its variables, *of_run*."""
     given = (node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one))
     return not any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given)
@@ -171,6 +171,8 @@ def added_once(case: Case) -> Iterator[Proposal]:
         above = source.text_of(call.func.value)
         guard = _GUARDS.get(call.func.attr)
         condition = ""
+        if any(_is_drawn_anew(case, one) for one in call.args):
+            continue  # the first one would stand for all that were to be drawn
         if guard is not None and has_method(evaluate(above, case.program.namespace), guard):
             condition = f"not {above}.{guard}({', '.join(map(source.text_of, call.args[:2]))})"
         elif len(call.args) == 1 and (table := _TABLES.get(call.func.attr)) and _is_always_the_same(call.args[0]):
@@ -180,6 +182,21 @@ def added_once(case: Case) -> Iterator[Proposal]:
             yield from case.under(words, source, statement, f"if {condition}:")
         elif len(call.args) == 1 and (table := _TABLES.get(call.func.attr)) and not is_of_run(case, source, statement):
             yield from _instead_of_the_one_before(case, source, statement, f"{above}.{table}")
+
+
+def _is_drawn_anew(case: Case, node: ast.expr) -> bool:
+    """Return whether *node* makes what has random numbers, and nothing that learns from there: a noise, a mask."""
+    made = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    names = {name_of(one.func) for one in made}
+    classes = [one for source in case.sources for one in source.nodes if isinstance(one, ast.ClassDef)]
+    bodies = [part for one in classes if one.name in names for part in one.body if isinstance(part, ast.FunctionDef)]
+    begins = [part for part in bodies if part.name == "__init__"]
+    inside = {name_of(one.func) for top in begins for one in ast.walk(top) if isinstance(one, ast.Call)}
+    return any(map(_RANDOM.match, names | inside)) and not any(map(_LEARNS.match, inside))
+
+
+_RANDOM = re.compile(r"(rand\w*|normal_?|uniform_?|bernoulli_?|multinomial|choices?|sample|shuffle|permutation)$")
+_LEARNS = re.compile(r"(Parameter|Linear|Conv\w*|Embedding|\w*Norm|GRU\w*|LSTM\w*)$")
 
 
 def _instead_of_the_one_before(case: Case, source: SourceText, statement: ast.stmt, table: str) -> Iterator[Proposal]:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leaklab.cure.case import Case, Store
-from leaklab.cure.ends import local_names
+from leaklab.cure.case import Case, Store, name_of
+from leaklab.cure.edits import local_names
 from leaklab.cure.live import MISSING, attribute, evaluate, newest
 from leaklab.cure.source import Patch, Proposal
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
+from leaklab.explain.idioms.once import is_given_the_same
 from leaklab.explain.leaks.evidence import Evidence, is_view
 from leaklab.model import Status
 from leaklab.runtime.autograd_graph import has_graph
@@ -153,9 +154,26 @@ def wrapped_once(case: Case) -> Iterator[Proposal]:
             place = source.text_of(node.targets[0])
             inside = [one for one in node.value.args if source.text_of(one) == place]
             link = _inner(evaluate(place, case.program.namespace), case)
-            if len(inside) == 1 and link and _is_called_through(case, link):
-                words = f"Wrap what is inside `{place}`, not what the run before has wrapped already."
-                yield from case.instead(words, source, inside[0], f'getattr({place}, "{link}", {place})')
+            if len(inside) != 1 or not link or not _is_called_through(case, link):
+                continue
+            if kind := _class_in_words(case, place, node.value):
+                words = f"Wrap `{place}` once: only where it is no `{kind}` yet."
+                yield from case.under(words, source, node, f"if not isinstance({place}, {kind}):")
+            words = f"Wrap what is inside `{place}`, not what the run before has wrapped already."
+            yield from case.instead(words, source, inside[0], f'getattr({place}, "{link}", {place})')
+
+
+def _class_in_words(case: Case, place: str, call: ast.Call) -> str:
+    """Return the class of what *place* is, as the program can write it; empty if it cannot, or *call* differs by run.
+
+    A wrapper may have learned something, which the next one would begin anew.
+    """
+    kind = type(evaluate(place, case.program.namespace))
+    others = [one for one in call.args if ast.unparse(one) != place]
+    given = ast.Call(call.func, others, call.keywords)
+    name = kind.__name__
+    is_known = evaluate(name, case.program.namespace) is kind
+    return name if is_known and is_given_the_same(given, case.bound_in_run() - {name_of(call.func)}) else ""
 
 
 def _is_programs(place: ast.expr, function: ast.AST) -> bool:

@@ -18,11 +18,10 @@ from leaklab.cure.ends import (
     definition_of,
     end_of,
     kept_name,
-    needs_nothing,
     own_way,
     receiver_of,
 )
-from leaklab.cure.live import MISSING, evaluate
+from leaklab.cure.live import MISSING, evaluate, needs_nothing
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import lets_go
 from leaklab.explain.idioms.windows import newest_read

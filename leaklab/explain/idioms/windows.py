@@ -45,12 +45,12 @@ def readers(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     if has_base(type(case.held), collections.deque):  # a window: what is read of it are its newest entries
         return
     is_dict = has_base(type(case.held), dict)
-    for source, node in _loads(case, store):
+    for source, node in uses(case, store):
         if not (is_dict and is_looked_up(source, node)):
             yield from _uses_of(source, node) if case.holder.endswith("]") else [(source, node)]
 
 
-def _loads(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
+def uses(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     """Yield where the code around does anything with the container but fill and empty it."""
     name, inside = last_name(store.container_text), {*ast.walk(store.statement)}
     for source in _sources(case, store):
@@ -63,9 +63,18 @@ def _loads(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
 
 
 def _is_emptied(source: SourceText, node: ast.expr) -> bool:
-    """Return whether *node* is emptied where it stands, ``losses.clear()``: that reads nothing."""
+    """Return whether entries are dropped where *node* stands, ``losses.clear()``: that reads nothing."""
     above = source.parent(node)
-    return isinstance(above, ast.Attribute) and above.attr == "clear"
+    if not isinstance(above, ast.Attribute) or above.attr not in _DROPPING:
+        return False
+    call = source.parent(above)
+    return above.attr in _RETURNING_NOTHING or (
+        isinstance(call, ast.Call) and isinstance(source.parent(call), ast.Expr)
+    )
+
+
+_RETURNING_NOTHING = frozenset({"clear", "remove", "discard", "__delitem__"})
+_DROPPING = _RETURNING_NOTHING | {"pop", "popleft", "popitem"}
 
 
 def _sources(case: Case, store: Store) -> Iterable[SourceText]:
@@ -125,7 +134,7 @@ def bounded(case: Case, store: Store, cut: Detachment | None) -> Iterator[Propos
         cut.apply(patch, store)
     _write_behind(case, store, patch, lines)
     also = f"; store {cut.words}" if cut is not None else ""
-    wanted = "" if any(_loads(case, store)) else ", or as many as you will read: nothing reads them so far"
+    wanted = "" if any(uses(case, store)) else ", or as many as you will read: nothing reads them so far"
     if is_made_again(case, store):
         wanted = ", or as many as you have room for: what was dropped is made again when it is asked for"
     if n_kept == 1:
@@ -155,7 +164,7 @@ def is_asked_elsewhere(case: Case, store: Store) -> bool:
     if not has_base(type(case.held), dict) or is_made_again(case, store):
         return False
     own = store.source.function_of(store.statement)
-    for source, node in _loads(case, store):
+    for source, node in uses(case, store):
         above = source.parent(node)
         is_item = isinstance(above, ast.Subscript) and above.value is node and isinstance(above.ctx, ast.Load)
         is_named = is_item and not isinstance(above.slice, ast.Constant)  # type: ignore[union-attr]  # a subscript
@@ -264,7 +273,7 @@ def _read(case: Case, store: Store) -> Iterator[tuple[SourceText, ast.expr]]:
     container = store.container
     if not isinstance(container, ast.Subscript):
         is_deque = has_base(type(case.held), collections.deque)
-        yield from _loads(case, store) if is_deque else readers(case, store)
+        yield from uses(case, store) if is_deque else readers(case, store)
         return
     inside, key = {*ast.walk(store.statement)}, ast.dump(container.slice)
     for source in _sources(case, store):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -33,8 +33,8 @@ class Facts:
     Attributes:
         roles: For each step of the path the roles of its object; empty where nothing but the record is left.
         original: Expression of the object that the survivors are copies of; empty if they are none.
-        n_workers: Child processes of this one.
-        worker_bytes: Their resident memory together.
+        children: Returns the resident bytes of each child process of this one; asked only where the words tell them,
+            since the system reads of every process that runs to find them.
         gone_parameters: How many parameters an optimizer on the path keeps state for without updating them.
         owners: For each step of the path whose its object is; empty where nothing but the record is left.
         bytes_per_entry: Of a container that grows: bytes of one new entry; 0.0 where it is not known.
@@ -46,8 +46,7 @@ class Facts:
 
     roles: tuple[frozenset[Role], ...] = ()
     original: str = ""
-    n_workers: int = 0
-    worker_bytes: int = 0
+    children: Callable[[], Sequence[int]] = tuple
     gone_parameters: int = 0
     owners: tuple[Owner, ...] = ()
     bytes_per_entry: float = 0.0
@@ -192,12 +191,10 @@ def facts_of(
         sample: The vertex that the path leads to or through, -1 if it leads to none.
         bytes_per_entry: Of a container that grows, bytes of one new entry.
     """
-    workers = _workers()
     return Facts(
         roles=() if described is None else described.roles,
         original=original_of(view, members),
-        n_workers=len(workers),
-        worker_bytes=sum(workers),
+        children=_bytes_of_children,
         gone_parameters=_gone_parameters(view, described, sample),
         owners=_owners(view, described, sample),
         bytes_per_entry=bytes_per_entry,
@@ -252,7 +249,7 @@ def is_view(tensor: object) -> bool:
         return False
 
 
-def _workers() -> list[int]:
+def _bytes_of_children() -> list[int]:
     """Return the resident bytes of each child process of this one, as far as the system shows them."""
     try:
         children = psutil.Process().children(recursive=True)

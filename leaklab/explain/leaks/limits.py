@@ -221,7 +221,7 @@ def known_limit(holders: Sequence[object]) -> Limit | None:
     for depth, thing in enumerate(reversed(holders)):
         for kind, rule in rules:
             has_entries = (
-                depth == 0
+                depth == 0 or (kind is LRU_CACHE and _is_table_of_cache(thing, holders[len(holders) - depth :]))
                 if rule.is_container
                 else _has_in_attributes(thing, holders[len(holders) - depth :], rule.n_containers)
             )
@@ -347,6 +347,11 @@ def _value_of(thing: object, name: str) -> Any:
 def filled_once(owner: object) -> str:
     """Say why a container that *owner* has for itself is filled once only; empty where that is not known."""
     return "itertools.cycle keeps what its first pass gets" if type(owner) is itertools.cycle else ""
+
+
+def _is_table_of_cache(cache: object, below: Sequence[object]) -> bool:
+    """Return whether *below* is the dict that an ``lru_cache`` has its results in, which is none of Python's own."""
+    return len(below) == 1 and type(below[0]) is dict and not is_own_dict(cache, below[0])
 
 
 def _has_in_attributes(thing: object, below: Sequence[object], n_containers: int) -> bool:
