@@ -393,14 +393,23 @@ def with_lines(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Le
 def _with_sites(leak: Leak, sites: tuple[str, ...]) -> Leak:
     if leak.cause == "native" and leak.unit != "objects":  # its lines are of C code
         return replace(leak, sites=sites)
-    if sites:
-        place, _, does = sites[0].rpartition("  # ")
-        return replace(leak, sites=sites, advice=with_line(leak.advice, place.partition(": ")[0], does))
+    if all(site.endswith(f"  # {_MAKES}") for site in sites):
+        # Another thread may have run it, as an event loop does what waits for a model that computes elsewhere.
+        sites = (*_line_in_text(leak, sites), *sites)
+    if not sites:
+        return leak
+    place, _, does = sites[0].rpartition("  # ")
+    return replace(leak, sites=sites, advice=with_line(leak.advice, place.partition(": ")[0], does))
+
+
+def _line_in_text(leak: Leak, sites: tuple[str, ...]) -> Iterator[str]:
+    """Yield the line that keeps *leak* where the code has only one that adds to its holder, none of *sites*."""
     variable, _, function = leak.holder.partition(" in ")  # `losses in main()`
     is_local = function.endswith("()") and is_expression(variable)
     expression = variable if is_local else leak.holder
     found = find_line(expression, function[:-2] if is_local else "") if is_expression(expression) else None
-    if found is None:
-        return leak
-    line = f"{found.place}: {found.text}  # keeps it"
-    return replace(leak, sites=(line,), advice=with_line(leak.advice, found.place))
+    if found is not None and not any(site.startswith((f"{found.place}:", f"{found.place} ")) for site in sites):
+        yield f"{found.place}: {found.text}  # {_KEEPS}"
+
+
+_KEEPS, _MAKES = "keeps it", "makes it"

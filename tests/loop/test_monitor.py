@@ -355,6 +355,28 @@ def test_a_warm_up_that_a_later_look_has_refuted_is_no_word_at_the_end(n_steps):
     assert ".rows" not in str(watch.report), watch.report
 
 
+def test_the_line_that_another_thread_runs_is_named():
+    """A model computes in a worker, whose steps are counted; the event loop keeps what comes back."""
+    done, results = [], queue.Queue(1)
+
+    def work():
+        with leaklab.monitor(first_step=20, quiet=True, namespace={}) as watch:
+            for _ in range(300):
+                results.put(bytearray(9_000))
+                watch.step()
+            reports.append(watch.report)
+            results.put(None)
+
+    reports = []
+    worker = threading.Thread(target=work)
+    worker.start()
+    while (result := results.get()) is not None:
+        done.append([result])
+    worker.join()
+    leak = next(leak for leak in reports[0].leaks if leak.holder.startswith("done"))
+    assert leak.sites[0].endswith("done.append([result])  # keeps it"), leak.sites
+
+
 def test_a_check_gives_no_all_clear_where_what_grew_was_gone_at_the_end():
     check = Check(Settings(), Verdict(Outcome.CLEAN, "because", 24), (), (), (), (), (), ())
     assert without_their_memory(check, []) is check

@@ -18,7 +18,6 @@ from leaklab.cure.case import Case, called, name_of
 from leaklab.cure.edits import with_names
 from leaklab.cure.ends import (
     Later,
-    Written,
     call_site,
     definition_of,
     end_of,
@@ -46,7 +45,7 @@ from leaklab.explain.counterparts import (
 )
 from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
-from leaklab.explain.idioms.own_entries import TAKE_OUT
+from leaklab.explain.idioms.own_entries import words_of
 from leaklab.explain.idioms.windows import readers
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import (
@@ -107,18 +106,12 @@ def _at_end(case: Case, source: SourceText, statement: ast.stmt, patch: Patch, *
     if own := own_way(source, statement, lines[-1]):
         patch, lines = case.patch(), (own,)
     if written := end_of(case, source, statement, patch, list(lines), later=later):
-        yield from case.proposal(_WORDS[written].format(lines[-1]), patch)
+        yield from case.proposal(words_of(case, source, statement, written, lines[-1]), patch)
 
 
 def _later(line: str) -> Later:
     """Return whether what *line* undoes was registered for what comes after the run."""
     return Later.ALWAYS if called(ast.parse(line, mode="eval").body) in OF_EVENTS else Later.IF_LAST
-
-
-_WORDS = {
-    Written.AT_END: TAKE_OUT,
-    Written.BEFORE_NEXT: "Before the run does it again, take back what the run before has left: `{}`.",
-}
 
 
 def _by_result(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
@@ -209,7 +202,7 @@ def _by_counterpart(
     if own := own_way(source, statement, line):
         patch, line, lines = case.patch(), own, [own]
     if written := end_of(case, source, statement, patch, lines, later=later):
-        yield from case.proposal(_WORDS[written].format(line), patch)
+        yield from case.proposal(words_of(case, source, statement, written, line), patch)
 
 
 def _by_flag(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, call: ast.Call) -> Iterator[Proposal]:
@@ -222,7 +215,7 @@ def _by_flag(case: Case, source: SourceText, statement: ast.Expr | ast.Assign, c
     args = _named_arguments(case, source, statement, call.args, patch)
     line = f"{source.text_of(call.func)}({', '.join(args)}, {_FLAG}=True)"
     if written := end_of(case, source, statement, patch, [line], later=Later.ALWAYS):
-        yield from case.proposal(_WORDS[written].format(line), patch)
+        yield from case.proposal(words_of(case, source, statement, written, line), patch)
 
 
 _FLAG = "remove"
@@ -251,10 +244,9 @@ def _returned_taken_back(case: Case, source: SourceText, statement: ast.stmt) ->
     undo = _counterpart(case, source, call)
     if site is None or not undo or not isinstance(site.statement, (ast.Expr, ast.Assign)):
         return
-    patch, args = case.patch(), [*map(source.text_of, call.args[: _n_arguments(owner, undo, call)])]
     wants = takes_result(type_name(type(owner)), call.func.attr) or _wants_handle(owner, undo, call.func.attr)
-    if wants:
-        args = []
+    n_args = 0 if wants else _n_arguments(owner, undo, call)
+    patch, args = case.patch(), [*map(source.text_of, call.args[:n_args])]
     line = f"{source.text_of(call.func.value)}.{undo}({', '.join(args)})"
     own = "" if wants else own_way(source, statement, line)
     lines = site.translated([own or line], function)

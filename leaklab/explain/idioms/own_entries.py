@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import types
 from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.case import Case
+from leaklab.cure.edits import with_names
+from leaklab.cure.ends import Written, made_in_run, receiver_of
 from leaklab.cure.live import evaluate
-from leaklab.cure.source import Proposal
+from leaklab.cure.source import Proposal, SourceText
 from leaklab.explain.counterparts import takes_one_out
 from leaklab.explain.idioms.in_use import is_registry
 from leaklab.explain.leaks.ownership import is_users_kind
@@ -16,7 +19,18 @@ from leaklab.runtime.containers import entries_in, items_in, newest_items
 from leaklab.runtime.objects import class_attribute, has_base, inline_attributes, is_kind_of, type_name
 
 _N_NEWEST = 3
-TAKE_OUT = "Take it out again when the run ends: `{}`."
+_WORDS = {
+    Written.AT_END: "Take it out again when the run ends: `{}`.",
+    Written.BEFORE_NEXT: "Before the run does it again, take back what the run before has left: `{}`.",
+}
+
+
+def words_of(case: Case, source: SourceText, statement: ast.stmt, written: Written, line: str) -> str:
+    """Say that *line* takes back what *statement* has registered; of an ``__init__`` in the words of the run."""
+    function = source.function_of(statement)
+    owner = source.class_of(function) if function is not None else None
+    made = [*made_in_run(case, owner.name)] if owner is not None and getattr(function, "name", "") == "__init__" else []
+    return _WORDS[written].format(with_names(line, {receiver_of(function): made[0]}) if len(made) == 1 else line)
 
 
 def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
@@ -42,7 +56,7 @@ def run_entry_taken_out(case: Case) -> Iterator[Proposal]:
         entry = f"{name}.{methods[0].__func__.__name__}" if methods else entry
         if entry:
             line = f"{case.holder}.{takes}({entry})"
-            yield from case.at_end(TAKE_OUT.format(line), line)
+            yield from case.at_end(_WORDS[Written.AT_END].format(line), line)
             return
 
 
@@ -75,7 +89,7 @@ def _instance_taken_out(case: Case, held: Any, takes: str) -> Iterator[Proposal]
         elif not takes:
             return
         if line:
-            yield from case.at_end(TAKE_OUT.format(line), line)
+            yield from case.at_end(_WORDS[Written.AT_END].format(line), line)
             return
 
 
