@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import replace
+from functools import partial
 
 import psutil
 
@@ -96,13 +97,22 @@ def _whole(value: float | None) -> int | None:
 
 
 def completed(
-    check: Check, explained: Explained, cures: dict[str, tuple[Cure, ...]], restored: tuple[str, ...] = ()
+    check: Check,
+    explained: Explained,
+    cures: dict[str, tuple[Cure, ...]],
+    restored: tuple[str, ...] = (),
+    *,
+    among_threads: bool = False,
 ) -> Check:
-    """Return *check* with the lines, statements and cures that were found, and with what was put back at the end."""
+    """Return *check* with the lines, statements and cures that were found, and with what was put back at the end.
+
+    *among_threads* says whether other threads have run beside the runs.
+    """
     notes = [*check.notes, *explained.later_notes]
     if restored:
         notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
-    leaks, bounded = with_lines(check.leaks, explained.lines), with_lines(check.bounded, explained.lines)
+    of_lines = partial(with_lines, found=explained.lines, among_threads=among_threads)
+    leaks, bounded = of_lines(check.leaks), of_lines(check.bounded)
     return replace(
         check,
         leaks=with_cures(leaks, cures),
