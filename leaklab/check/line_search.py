@@ -382,48 +382,31 @@ def _chief(lines: Counter[Line], writer: LineWriter) -> list[Line]:
     return [(*statement, names[statement]) for statement, count in statements.most_common(_N_LINES) if count >= fewest]
 
 
-def with_lines(
-    leaks: tuple[Leak, ...], found: Sequence[FoundLines], *, among_threads: bool = False
-) -> tuple[Leak, ...]:
-    """Return *leaks* with the lines that were found for them; the advice names the first, or one found by its text.
-
-    Where runs were traced *among_threads* that ran beside, a container may have grown by a line of theirs while one of
-    the traced thread ran: the line that the text tells goes first then.
-    """
+def with_lines(leaks: tuple[Leak, ...], found: Sequence[FoundLines]) -> tuple[Leak, ...]:
+    """Return *leaks* with the lines that were found for them; the advice names the first, or one found by its text."""
     return tuple(
-        _with_sites(
-            leak,
-            tuple(line for lines in found for line in lines.sites.get(leak.fingerprint, ())),
-            among_threads=among_threads,
-        )
+        _with_sites(leak, tuple(line for lines in found for line in lines.sites.get(leak.fingerprint, ())))
         for leak in leaks
     )
 
 
-def _with_sites(leak: Leak, sites: tuple[str, ...], *, among_threads: bool) -> Leak:
+def _with_sites(leak: Leak, sites: tuple[str, ...]) -> Leak:
     if leak.cause == "native" and leak.unit != "objects":  # its lines are of C code
         return replace(leak, sites=sites)
-    if among_threads or all(site.endswith(f"  # {_MAKES}") for site in sites):
-        sites = _by_text(leak, sites, among_threads=among_threads)
+    if all("  # makes it" in site for site in sites):
+        # Another thread may have run what keeps it, as an event loop does while a model computes in a worker.
+        sites = (*_line_in_text(leak, sites), *sites)
     if not sites:
         return leak
     place, _, does = sites[0].rpartition("  # ")
     return replace(leak, sites=sites, advice=with_line(leak.advice, place.partition(": ")[0], does))
 
 
-def _by_text(leak: Leak, sites: tuple[str, ...], *, among_threads: bool) -> tuple[str, ...]:
-    """Return *sites* behind the line that keeps *leak*, where the code has only one that adds to its holder."""
+def _line_in_text(leak: Leak, sites: tuple[str, ...]) -> Iterator[str]:
+    """Yield the line that keeps *leak*, none of *sites*, where the code has only one that adds to its holder."""
     variable, _, function = leak.holder.partition(" in ")  # `losses in main()`
     is_local = function.endswith("()") and is_expression(variable)
     expression = variable if is_local else leak.holder
     found = find_line(expression, function[:-2] if is_local else "") if is_expression(expression) else None
-    if found is None:
-        return sites
-    same = {site for site in sites if site.startswith((f"{found.place}:", f"{found.place} "))}
-    if same and not among_threads:
-        return sites
-    others = (site for site in sites if site not in same and not site.endswith(f"  # {_KEEPS}"))
-    return (f"{found.place}: {found.text}  # {_KEEPS}", *others)
-
-
-_KEEPS, _MAKES = "keeps it", "makes it"
+    if found is not None and not any(site.startswith((f"{found.place}:", f"{found.place} ")) for site in sites):
+        yield f"{found.place}: {found.text}  # keeps it"

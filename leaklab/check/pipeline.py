@@ -147,7 +147,7 @@ def check_steps(
             explained = replace(explained, later_notes=(*explained.later_notes, _KNOWN))
         for step in () if is_known else _TRACING_STEPS:
             explained = yield from as_far_as_possible(session, step(session, explained), explained)
-        as_completed = partial(completed, check, explained, among_threads=bool(session.clocks.busy()))
+        as_completed = partial(completed, check, explained)
         cures: Cures = {}
         try:
             cures = cures if is_known else (yield from find_cures(session, explained, checked, as_completed))

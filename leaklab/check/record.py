@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from dataclasses import replace
-from functools import partial
 
 import psutil
 
@@ -97,22 +96,13 @@ def _whole(value: float | None) -> int | None:
 
 
 def completed(
-    check: Check,
-    explained: Explained,
-    cures: dict[str, tuple[Cure, ...]],
-    restored: tuple[str, ...] = (),
-    *,
-    among_threads: bool = False,
+    check: Check, explained: Explained, cures: dict[str, tuple[Cure, ...]], restored: tuple[str, ...] = ()
 ) -> Check:
-    """Return *check* with the lines, statements and cures that were found, and with what was put back at the end.
-
-    *among_threads* says whether other threads have run beside the runs.
-    """
+    """Return *check* with the lines, statements and cures that were found, and with what was put back at the end."""
     notes = [*check.notes, *explained.later_notes]
     if restored:
         notes.append(f"the cell changed the garbage collector; put back: {', '.join(restored)}")
-    of_lines = partial(with_lines, found=explained.lines, among_threads=among_threads)
-    leaks, bounded = of_lines(check.leaks), of_lines(check.bounded)
+    leaks, bounded = with_lines(check.leaks, explained.lines), with_lines(check.bounded, explained.lines)
     return replace(
         check,
         leaks=with_cures(leaks, cures),
