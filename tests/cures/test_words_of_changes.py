@@ -111,6 +111,20 @@ def test_the_cause_chooses_the_changes(monkeypatch):
         assert [one.words for one in proposals("rows = []", "rows.append(1)", "rows", cause)] == words
 
 
+def test_a_fault_of_ours_in_one_kind_of_change_costs_no_other(monkeypatch):
+    def broken(_case: Case) -> Iterator[Proposal]:
+        yield Proposal("Half.")
+        raise KeyError("no such node")
+
+    def whole(_case: Case) -> Iterator[Proposal]:
+        yield Proposal("Whole.")
+
+    monkeypatch.setattr("leaklab.explain.idioms.CHANGES", (broken, whole))
+    with pytest.warns(RuntimeWarning, match="left out changes of one kind, `broken`: KeyError: 'no such node'"):
+        found = proposals("rows = []", "rows.append(1)", "rows", "unknown")
+    assert [one.words for one in found] == ["Whole."]
+
+
 def test_a_cache_that_serves_later_runs_is_pointless_when_it_is_emptied():
     @functools.cache
     def table(key: object) -> object:

@@ -136,6 +136,18 @@ def test_an_error_in_a_run_shows_and_stores_what_was_measured_then_is_raised(not
     assert own_lines(typed.error) == [("<module>", 4)]
 
 
+@pytest.mark.parametrize("n_warmups", [0, 1, 3])
+@pytest.mark.parametrize("n_good", [1, 2, 3, 4])
+def test_a_cell_that_cannot_run_so_often_ends_in_its_own_error(notebook, n_good, n_warmups):
+    """The most ordinary one cannot run twice: it replaces what it starts from."""
+    notebook.run("n = 0")
+    typed = notebook.run(f"%%leakcheck -w {n_warmups} -v report\nn += 1\nif n > {n_good}:\n    raise KeyError(n)")
+    assert type(typed.error) is KeyError, typed.error
+    failed = notebook.user["report"].check.failure
+    number = f"warm-up run {n_good + 1}" if n_good < n_warmups else f"run {n_good + 1 - n_warmups}"
+    assert failed.endswith(f"in {number}"), failed
+
+
 def test_an_interrupt_shows_and_stores_what_was_measured_then_is_raised(notebook):
     notebook.user["n"] = 0
     typed = notebook.run("%%leakcheck -v found\n" + FAILS_IN_RUN_4.format(error="KeyboardInterrupt"))
