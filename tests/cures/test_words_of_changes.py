@@ -114,7 +114,8 @@ def test_the_cause_chooses_the_changes(monkeypatch):
 def test_a_fault_of_ours_in_one_kind_of_change_costs_no_other(monkeypatch):
     def broken(_case: Case) -> Iterator[Proposal]:
         yield Proposal("Half.")
-        raise KeyError("no such node")
+        msg = "no such node"
+        raise KeyError(msg)
 
     def whole(_case: Case) -> Iterator[Proposal]:
         yield Proposal("Whole.")
