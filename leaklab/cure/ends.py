@@ -135,7 +135,7 @@ def _before_next(case: Case, source: SourceText, statement: ast.stmt, patch: Pat
     named = {node.id for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Name)}
     of_run = sorted(name for name in named if name in bound or name not in {*case.program.namespace, *dir(builtins)})
     first = next((one for one in case.run_body if _binds(one, of_run) or statement in ast.walk(one)), None)
-    if first is None or any(map(case.is_deleted_in_run, of_run)):
+    if first is None or any(case.is_deleted_in_run(name) or _is_begun_elsewhere(case, name) for name in of_run):
         return False
     if of_run:
         guarded = [f'if "{of_run[0]}" in globals():', *(f"    {line}" for line in lines)]
@@ -145,6 +145,12 @@ def _before_next(case: Case, source: SourceText, statement: ast.stmt, patch: Pat
     else:
         return False
     return True
+
+
+def _is_begun_elsewhere(case: Case, name: str) -> bool:
+    """Return whether another cell gives *name* a value: what stands there before the first run is something else."""
+    others = (source for source in case.sources if source is not case.cell)
+    return any(_binds(one, [name]) for source in others for one in source.tree.body)
 
 
 def _binds(statement: ast.stmt, names: list[str]) -> bool:
@@ -292,16 +298,18 @@ def _at_end_of_owner(
         return end_of(case, *elsewhere[0][:2], patch, written, n_above=_MOST_CALLERS - 1)
     if unnamed:
         return _behind_unnamed(case, unnamed[0], name, patch, written)
-    if not kept and _registers_own_method(owner, statement, receiver) and _has_now(case, name, written):
-        later = Later.ALWAYS  # it is in use as long as the object is
     making = next(one for one in case.run_body if _binds(one, [name]))
+    is_made_always = isinstance(making, ast.Assign) and not kept
+    if is_made_always and _registers_own_method(owner, statement, receiver) and _has_now(case, name, written):
+        later = Later.ALWAYS  # it is in use as long as the object is
     return end_of(case, case.cell, making, patch, written, later=later) if case.cell is not None else Written.NOWHERE
 
 
 def _registers_own_method(owner: ast.ClassDef | None, statement: ast.stmt, receiver: str) -> bool:
     """Return whether *statement* gives a method of its own object away: ``bus.connect(self.refresh)``."""
     methods = {one.name for one in owner.body if isinstance(one, FUNCTIONS)} if owner is not None else set()
-    given = (arg for node in ast.walk(statement) if isinstance(node, ast.Call) for arg in node.args)
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    given = [arg for call in calls for arg in (*call.args, *(word.value for word in call.keywords))]
     return any(
         isinstance(one, ast.Attribute) and one.attr in methods and name_of(one.value) == receiver for one in given
     )
@@ -405,30 +413,6 @@ def _called_as(source: SourceText, function: ast.FunctionDef | ast.AsyncFunction
     """Yield the names by which *function* is called: that of its class where it makes the object."""
     owner = source.class_of(function)
     yield owner.name if owner is not None and function.name == "__init__" else function.name
-
-
-def own_way(source: SourceText, statement: ast.stmt, line: str) -> str:
-    """Return the call of the method that does what *line* does: take back what *statement* in another method registers.
-
-    The program's own method may do more that belongs to it. One that registers anew is none.
-    """
-    function = source.function_of(statement)
-    owner = source.class_of(function) if function is not None else None
-    methods = [one for one in owner.body if isinstance(one, FUNCTIONS) and one is not function] if owner else []
-    undo, registering = _called_in(ast.parse(line)), _called_in(statement)
-    for method in methods:
-        needed = len(method.args.posonlyargs) + len(method.args.args) - len(method.args.defaults)
-        calls = _called_in(method)
-        if needed == 1 and not method.name.startswith("__") and undo & calls and not registering & calls:
-            return f"{receiver_of(function)}.{method.name}()"
-    return ""
-
-
-def _called_in(node: ast.AST) -> set[str]:
-    """Return what is called in *node*, as it is written: ``bus.disconnect``, ``shell().events.on``."""
-    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-    inside = {part for call in calls for part in ast.walk(call.func)}
-    return {ast.unparse(one.func) for one in calls if one not in inside}
 
 
 def definition_of(case: Case, function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -61,7 +61,10 @@ def _follow(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
         return attribute(owner, node.attr)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Constant, ast.UnaryOp)):
         owner = _follow(node.value, namespace)
-        return MISSING if owner is MISSING else _item(owner, ast.literal_eval(node.slice))
+        try:
+            return MISSING if owner is MISSING else _item(owner, ast.literal_eval(node.slice))
+        except ValueError:  # `rows[-n]`, `rows[not n]`: no literal
+            return MISSING
     if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Name, ast.Attribute)):
         owner, key = _follow(node.value, namespace), _follow(node.slice, namespace)
         items = entries_in(owner) if is_exactly(owner, _DICTS) else ()

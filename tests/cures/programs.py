@@ -373,7 +373,7 @@ PROGRAMS = {
         "class Timed:\n    def __init__(self, inner):\n        self.inner, self.data = inner, bytearray(2000)\n"
         "    def __call__(self, x):\n        return self.inner(x)\nstep = Timed(abs)",
         "step = Timed(step)", "step", "unknown", "step = Timed(step)",
-        "if not isinstance(step, Timed):\n    step = Timed(step)",
+        'step = Timed(getattr(step, "inner", step))',
         path=((".inner", "object"),),
     ),
     "a stream of a library that is wrapped again": Leaking(

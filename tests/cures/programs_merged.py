@@ -158,7 +158,58 @@ class Reader:
     def close(self):
         self.block = None
 """
+CURVE = """\
+import torch
+class Curve:
+    def __init__(self):
+        self.epochs, self.n = [], 0
+    def on_epoch_end(self, values):
+        self.epochs.append(values)
+        self.n = sum(len(one) for one in self.epochs)
+curve = Curve()
+"""
+GAINS = """\
+import torch
+class One:
+    def rate(self):
+        return 1.0
+class Scaled:
+    def __init__(self, inner, gain):
+        self.inner, self.gain, self.pad = inner, gain, torch.zeros(9000)
+    def rate(self):
+        return self.inner.rate() * self.gain
+schedule, now = One(), 1.0
+def configure(gain):
+    global schedule
+    schedule = Scaled(schedule, gain)
+"""
+SOMETIMES = "n += 1\nif n % 2 == 1:\n    average = Average(net, opt)\n"
+BATCHES = "import torch\nnet, data, outs = torch.nn.Linear(64, 64), [torch.rand(32, 64) for _ in range(3)], []\n"
+NUMBERED = """\
+step = 0
+for batch in data:
+    step += 1
+    with torch.no_grad():
+        outs.append((step, net(batch)))
+"""
+ODD = "import types, torch\nk, metas, outs = 1, [types.SimpleNamespace(step=3)], []\n"
+LIVE = """\
+import torch
+class Table:
+    def __init__(self):
+        self.live = {}
+    def start(self, key):
+        self.live[key] = torch.ones(9000)
+    def done(self, key):
+        self.live.pop(key)
+table = Table()
+"""
 CURED = {
+    "a wrapper that is given something else in each run": (
+        GAINS, "now *= 0.9\nconfigure(now)\nrate = schedule.rate()", 'Scaled(getattr(schedule, "inner", schedule), gain)',
+    ),
+    "numbers that begin again": (BATCHES, NUMBERED, "outs = []\nstep = 0"),
+    "an index that is no literal": (ODD, "outs.append((metas[-k].step, torch.rand(9000)))", "del outs[:-5]"),
     "what the end of an epoch has read": (
         EPOCHS, "for _ in range(3):\n    runner.step(torch.randn(32, 64))\nmean = runner.epoch_end()",
         "len(self.outputs)\n        self.outputs.clear()\n        return result",
@@ -185,6 +236,12 @@ CURED = {
     "a window beside a way to forget": (SEEN, "is_new = fresh(torch.rand(3000))", "del seen[:-16]"),
 }  # fmt: skip
 REFUSED = {
+    "a curve that the end of each epoch draws": (CURVE, "curve.on_epoch_end(torch.rand(9000))", ("clear()",)),
+    "an average that is made in some runs": (f"{AVERAGE}n = 0", f"{SOMETIMES}{STEP}", ("in globals()",)),
+    "a variable that is there before the first run": (
+        f"{AVERAGE}average = None", f"average = Average(net, opt)\n{STEP}", ("in globals()",),
+    ),
+    "what another method takes out by its key": (LIVE, "table.start(id(object()) + len(table.live))", ("while len", "clear")),
     "a mask that is drawn anew": (NOISE, NOISY, ("is_parametrized",)),
     "snapshots by epoch": (SNAPSHOTS, "trainer.end_epoch()", ("while len", "clear()", "snapshots = {}")),
     "buffers by task": (

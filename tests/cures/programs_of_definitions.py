@@ -65,7 +65,7 @@ DEFINITIONS = {
         "model.head._modules",
         "run-switch",
         "model.head = Clamp(model.head)",
-        "    if not isinstance(model.head, Clamp):\n        model.head = Clamp(model.head)",
+        '    model.head = Clamp(getattr(model.head, "inner", model.head))',
         path=((".inner", "Clamp"),),
         per_run=4.0,
     ),

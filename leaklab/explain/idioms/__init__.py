@@ -220,14 +220,14 @@ def _asked(case: Case, changes: list[Changes]) -> list[Proposal]:
         for one in _proposed(propose, case) if propose not in refused else ():
             refused |= _INSTEAD.get(propose, frozenset())
             if all(one.changes != other.changes or not one.changes for other in found):
-                found.append(replace(one, drops=one.drops or dropped(case, one.emptied)))
+                found.append(one)
     return found
 
 
 def _proposed(propose: Changes, case: Case) -> list[Proposal]:
-    """Return what *propose* yields; a fault of ours there costs its own changes, and not the report on the leak."""
+    """Return what *propose* yields, with what it drops; a fault of ours costs its own changes, and not the report."""
     try:
-        return list(propose(case))
+        return [replace(one, drops=one.drops or dropped(case, one.emptied)) for one in propose(case)]
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is

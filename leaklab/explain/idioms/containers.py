@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from leaklab.cure.case import Case, Store, last_name, name_of
-from leaklab.cure.ends import at_end_of
 from leaklab.cure.live import MISSING, evaluate, has_method, newest
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.idioms.advice import (
@@ -33,6 +32,7 @@ from leaklab.explain.idioms.tensors import Detachment, cut_of
 from leaklab.explain.idioms.ways_out import cells_of
 from leaklab.explain.idioms.windows import (
     bounded,
+    emptied_by_end_of_pass,
     is_made_again,
     newest_of,
     newest_read,
@@ -148,7 +148,7 @@ def let_go(case: Case) -> Iterator[Proposal]:
     if cut is not None and cut.numbers and any(_is_asked_as_tensor(source, node) for source, node in reading):
         cut = cut.of_tensors()
     yield from window_kept(case, store, cut)
-    yield from _emptied_by_end_of_pass(case, reading)
+    yield from emptied_by_end_of_pass(case, store)
     is_of_one_pass = bool(_OF_ONE_PASS.search(case.name)) or not _is_for_all_runs(case, reading)
     if is_of_one_pass and any(_is_for_tensors(source, node) for source, node in reading):
         yield from _with_the_run(case)
@@ -158,24 +158,6 @@ def let_go(case: Case) -> Iterator[Proposal]:
         yield from case.proposal(f"Store {cut.words} in `{store.container_text}`.", patch)
     if store.how != "sum" or _is_collection(case.held):
         yield from _shortened(case, store, cut)
-
-
-def _emptied_by_end_of_pass(case: Case, reading: list[tuple[SourceText, ast.expr]]) -> Iterator[Proposal]:
-    """Yield how the method that ends a pass over the data, ``on_validation_epoch_end``, empties what it has read."""
-    found = [(source, source.function_of(node)) for source, node in reading]
-    source, function = found[0] if found else (None, None)
-    is_one = all(one is function for _source, one in found) and isinstance(function, FUNCTIONS)
-    if source is None or not is_one or not isinstance(function, FUNCTIONS) or source.class_of(function) is None:
-        return
-    place, patch = source.text_of(reading[0][1]), case.patch()
-    if not _ENDS_A_PASS.search(function.name) or not is_exactly(case.held, (list, dict, set, collections.deque)):
-        return
-    if at_end_of(case, source, function, patch, [f"{place}.clear()"]):
-        words = f"Empty `{place}` where `{function.name}` has read it: the next pass has entries of its own."
-        yield from case.proposal(words, patch, emptied=(case.holder,))
-
-
-_ENDS_A_PASS = re.compile(r"_end$|^(?:end|finish|finalize|flush)(?:_|$)")
 
 
 def _shortened(case: Case, store: Store, cut: Detachment | None) -> Iterator[Proposal]:

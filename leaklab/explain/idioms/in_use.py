@@ -17,11 +17,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeGuard
 
 from leaklab.cure.case import Case, last_name, name_of
-from leaklab.cure.edits import statements_in
+from leaklab.cure.edits import local_names, statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import SourceText
+from leaklab.cure.source import FUNCTIONS, SourceText
 from leaklab.explain.counterparts import OF_HANDLES, TASK_KINDS
 from leaklab.explain.idioms.windows import uses
+from leaklab.lines.syntax import assigned
 from leaklab.model.cure import Change
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
 from leaklab.runtime.objects import attributes_of, has_base, is_exactly, is_tensor, loaded_type, safe_len, type_name
@@ -108,41 +109,64 @@ def _counter_of_record(case: Case, expression: str) -> str:
     for store in case.stores:
         if last_name(store.container_text) != name or any(uses(case, store)):
             continue
-        if counter := counter_in(case, store.source, store.statement):
+        keys = [one.slice for one in ast.walk(store.statement) if _is_key_of(one, store.source, name)]
+        if counter := counter_in(case, store.source, [*keys, *([] if store.value is None else [store.value])]):
             return counter
     return ""
+
+
+def _is_key_of(node: ast.AST, source: SourceText, name: str) -> TypeGuard[ast.Subscript]:
+    is_set = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    return is_set and isinstance(node, ast.Subscript) and last_name(source.text_of(node.value)) == name
 
 
 _ONE_OF_MANY = re.compile(r"(^|_)(best|last|latest|newest|current|prev|previous|recent|cache)(_|$)", re.IGNORECASE)
 """Names of what is not to be kept as a whole."""
 
 
-def counter_in(case: Case, source: SourceText, node: ast.AST) -> str:
-    """Return the counter of which *node* makes a key, a name, or a part of an entry; empty if it uses none.
+def counter_in(case: Case, source: SourceText, written: Sequence[ast.expr]) -> str:
+    """Return the counter that is a key, a name, or a part of an entry, as *written*; empty if there is none.
 
-    A counter is what the same code, or another method of the class, makes larger by one: ``self.step += 1``, or an
-    ``itertools.count``. Of a ring, ``slot % 8``, the numbers come again.
+    A counter is a whole number that the same code, or another method of the class, makes larger by one,
+    ``self.step += 1``, and that does not begin again there; or what an ``itertools.count`` gives.
     """
-    function = source.function_of(node)
+    function = source.function_of(written[0]) if written else None
     owner = source.class_of(function) if function is not None else None
-    tops = (owner or function, case.cell.tree if source is case.cell and case.cell is not None else None)
-    counted = {source.text_of(one.target) for top in tops if top is not None for one in ast.walk(top) if _counts(one)}
-    written = [node, *_values_of_names(source, node, function)]
-    rings = {part for top in written for one in ast.walk(top) if _is_ring(one) for part in ast.walk(one)}
-    for one in (one for top in written for one in ast.walk(top)):
-        if isinstance(one, (ast.Name, ast.Attribute)) and isinstance(one.ctx, ast.Load) and one not in rings:
-            text = source.text_of(one)
-            if text in counted or type(evaluate(text, case.program.namespace)) is itertools.count:
-                return text
+    counted = {source.text_of(one.target) for one in ast.walk(owner or source.tree) if _counts(one)}
+    again = {source.text_of(target) for target in _set_to_numbers(function or source.tree)}
+    for one in _parts(source, written, function):
+        text = source.text_of(one)
+        if isinstance(one, ast.Call) and name_of(one.func) == "next" and len(one.args) == 1:
+            text = source.text_of(one.args[0])
+            is_counter = type(_value_of(case, text)) is itertools.count
+        else:
+            is_counter = text in counted - again - _own_names(function) and type(_value_of(case, text)) is int
+        if is_counter:
+            return text
     return ""
 
 
-def _values_of_names(source: SourceText, node: ast.AST, function: ast.AST | None) -> Iterator[ast.expr]:
-    """Yield what *function* assigns to the variables that *node* uses: ``line = f"{self.step}: {loss}"``."""
-    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-    for one in ast.walk(function) if function is not None else source.tree.body:
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and one.targets[0].id in names:
-            yield one.value
+def _own_names(function: ast.AST | None) -> set[str]:
+    """Return the variables of *function* that end with its call."""
+    nodes = () if function is None else ast.walk(function)
+    shared = (one.names for one in nodes if isinstance(one, (ast.Global, ast.Nonlocal)))
+    return local_names(function).difference(*shared)
+
+
+def _value_of(case: Case, text: str) -> object:
+    """Return what *text* of a method or a cell stands for, of ``self`` what belongs to the object of the leak."""
+    owner = case.holder.rpartition(".")[0]
+    found = evaluate(f"{owner}.{text.partition('.')[2]}" if text.startswith("self.") else text, case.program.namespace)
+    return evaluate(text, case.program.namespace) if found is MISSING else found
+
+
+def _set_to_numbers(top: ast.AST) -> Iterator[ast.expr]:
+    """Yield what the code of *top* sets to a number: a counter begins again there."""
+    inner = {part for one in ast.walk(top) if isinstance(one, FUNCTIONS) and one is not top for part in ast.walk(one)}
+    for node in ast.walk(top):
+        if node in inner or not isinstance(node, ast.Assign):
+            continue
+        yield from (target for target, value in assigned(node) if isinstance(value, ast.Constant))
 
 
 def _counts(node: ast.AST) -> TypeGuard[ast.AugAssign]:
@@ -151,12 +175,33 @@ def _counts(node: ast.AST) -> TypeGuard[ast.AugAssign]:
     return is_one and isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
 
 
-def _is_ring(node: ast.AST) -> bool:
-    """Return whether *node* is the rest of a division of numbers, no text that is formatted."""
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, _TEXTS)
+def _parts(source: SourceText, written: Sequence[ast.expr], function: ast.AST | None) -> Iterator[ast.expr]:
+    """Yield *written*, and the parts of which keys, entries and texts among it are made; variables by their values."""
+    pending, seen = [*written], set[str]()
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+            pending += node.elts
+        elif isinstance(node, ast.Dict):
+            pending += [one for one in (*node.keys, *node.values) if one is not None]
+        elif isinstance(node, ast.JoinedStr):
+            pending += [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
+        elif isinstance(node, ast.BinOp) and any(_is_text(one) for one in ast.walk(node)):
+            pending += [node.left, node.right]
+        elif isinstance(node, ast.Call) and (name_of(node.func) in _OF_TEXTS or name_of(node.func)[:1].isupper()):
+            pending += [*node.args, *(word.value for word in node.keywords)]
+        elif isinstance(node, ast.Name) and node.id not in seen:
+            seen.add(node.id)
+            values = (one for one in ast.walk(function or source.tree) if isinstance(one, ast.Assign))
+            pending += [one.value for one in values if name_of(one.targets[0]) == node.id]
 
 
-_TEXTS = (ast.Constant, ast.JoinedStr)
+_OF_TEXTS = frozenset({"str", "repr", "dict", "format", "tuple", "list"})
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and type(node.value) is str)
 
 
 def _is_numbered(case: Case, expression: str) -> bool:

@@ -24,7 +24,6 @@ from leaklab.cure.ends import (
     is_of_run,
     kept_name,
     made_in_run,
-    own_way,
     receiver_of,
     statements,
     word_for,
@@ -45,7 +44,7 @@ from leaklab.explain.counterparts import (
 )
 from leaklab.explain.idioms.callbacks import is_hook_call
 from leaklab.explain.idioms.in_use import is_registry
-from leaklab.explain.idioms.own_entries import words_of
+from leaklab.explain.idioms.own_entries import own_way, words_of
 from leaklab.explain.idioms.windows import readers
 from leaklab.runtime.containers import items_in, keys_in
 from leaklab.runtime.objects import (

@@ -186,7 +186,7 @@ def one_name(case: Case) -> Iterator[Proposal]:
                 words, patch = f"Use one name, `{name}`: {then}.", case.patch()
                 for one in _alike(store.source, named):
                     patch.replace(store.source, one, f'"{name}"')
-                counter = "" if is_shared else counter_in(case, store.source, named)
+                counter = "" if is_shared else counter_in(case, store.source, [named])
                 drops = (
                     f"the code numbers by `{counter}` what it registers, so that all of it is kept" if counter else ""
                 )

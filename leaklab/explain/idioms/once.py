@@ -36,7 +36,7 @@ def _makes_once(case: Case, call: ast.Call, of_run: set[str]) -> bool:
     """Return whether *call* calls a function of the user's that makes such a thing, and gives it nothing of the run."""
     function = evaluate(ast.unparse(call.func), case.program.namespace)
     definition = definition_of(case, function) if type(function) is types.FunctionType else None
-    if definition is None or not is_given_the_same(call, of_run):
+    if definition is None or not _is_given_the_same(call, of_run):
         return False
     made = (node for node in ast.walk(definition) if isinstance(node, ast.Call))
     return any(_MADE_ONCE.search(ast.unparse(one.func)) for one in made)
@@ -50,7 +50,7 @@ def reused(case: Case) -> Iterator[Proposal]:
     of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
         kind = evaluate(source.text_of(call.func), case.program.namespace)
-        is_same = is_given_the_same(call, of_run)
+        is_same = _is_given_the_same(call, of_run)
         if is_kind_of(kind, type) and not is_users_kind(kind) and is_same and not _is_trained(kind):
             yield from _once(case, source, statement, name, "Make")
             return
@@ -65,7 +65,7 @@ def registered_once(case: Case) -> Iterator[Proposal]:
     of_run = case.bound_in_run()
     for source, statement, name, call in _made_in_run(case):
         hooks = _hooks_of(evaluate(name, case.program.namespace))
-        if is_given_the_same(call, of_run) and any(_changes_own(case, hook) for hook in hooks):
+        if _is_given_the_same(call, of_run) and any(_changes_own(case, hook) for hook in hooks):
             found = _once(case, source, statement, name, "Register")
             yield from (replace(one, cuts_history=True) for one in found)
             return
@@ -117,7 +117,7 @@ def _made_in_run(case: Case) -> Iterator[tuple[SourceText, ast.stmt, str, ast.Ca
             yield source, statement, target.id, call
 
 
-def is_given_the_same(call: ast.Call, of_run: set[str]) -> bool:
+def _is_given_the_same(call: ast.Call, of_run: set[str]) -> bool:
     """Return whether *call* gets nothing that the run makes: neither there nor in one of its variables, *of_run*."""
     given = (node for one in (*call.args, *(word.value for word in call.keywords)) for node in ast.walk(one))
     return not any(isinstance(node, _MADE_ANEW) or getattr(node, "id", None) in of_run for node in given)
@@ -196,7 +196,9 @@ def _is_drawn_anew(case: Case, node: ast.expr) -> bool:
 
 
 _RANDOM = re.compile(r"(rand\w*|normal_?|uniform_?|bernoulli_?|multinomial|choices?|sample|shuffle|permutation)$")
-_LEARNS = re.compile(r"(Parameter|Linear|Conv\w*|Embedding|\w*Norm|GRU\w*|LSTM\w*)$")
+_LEARNS = re.compile(
+    r"(Parameter\w*|Linear|Bilinear|Conv\w*|Embedding\w*|\w*Norm|(GRU|LSTM|RNN)\w*|Lazy\w*|Multihead\w*|Transformer\w*)$"
+)
 
 
 def _instead_of_the_one_before(case: Case, source: SourceText, statement: ast.stmt, table: str) -> Iterator[Proposal]:

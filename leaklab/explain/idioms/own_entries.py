@@ -1,4 +1,4 @@
-"""What a run itself has made and named is taken out again of the registry that keeps it."""
+"""What a run itself has made and named is taken out again of the registry that keeps it, as the program does it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leaklab.cure.case import Case
 from leaklab.cure.edits import with_names
 from leaklab.cure.ends import Written, made_in_run, receiver_of
 from leaklab.cure.live import evaluate
-from leaklab.cure.source import Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import takes_one_out
 from leaklab.explain.idioms.in_use import is_registry
 from leaklab.explain.leaks.ownership import is_users_kind
@@ -99,3 +99,27 @@ def _own_key(held: Any, kind: type) -> str:
     names = [{name for name, one in inline_attributes(value) if one is key} for key, value in pairs]
     public = {name for name in set.intersection(*names) if not name.startswith("_")} if names else set[str]()
     return min(public, default="")
+
+
+def own_way(source: SourceText, statement: ast.stmt, line: str) -> str:
+    """Return the call of the method that does what *line* does: take back what *statement* in another method registers.
+
+    The program's own method may do more that belongs to it. One that registers anew is none.
+    """
+    function = source.function_of(statement)
+    owner = source.class_of(function) if function is not None else None
+    methods = [one for one in owner.body if isinstance(one, FUNCTIONS) and one is not function] if owner else []
+    undo, registering = _called_in(ast.parse(line)), _called_in(statement)
+    for method in methods:
+        needed = len(method.args.posonlyargs) + len(method.args.args) - len(method.args.defaults)
+        calls = _called_in(method)
+        if needed == 1 and not method.name.startswith("__") and undo & calls and not registering & calls:
+            return f"{receiver_of(function)}.{method.name}()"
+    return ""
+
+
+def _called_in(node: ast.AST) -> set[str]:
+    """Return what is called in *node*, as it is written: ``bus.disconnect``, ``shell().events.on``."""
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    inside = {part for call in calls for part in ast.walk(call.func)}
+    return {ast.unparse(one.func) for one in calls if one not in inside}

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leaklab.cure.case import Case, Store, name_of
+from leaklab.cure.case import Case, Store
 from leaklab.cure.edits import local_names
 from leaklab.cure.live import MISSING, attribute, evaluate, newest
-from leaklab.cure.source import Patch, Proposal
+from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
-from leaklab.explain.idioms.once import is_given_the_same
 from leaklab.explain.leaks.evidence import Evidence, is_view
 from leaklab.model import Status
 from leaklab.runtime.autograd_graph import has_graph
@@ -156,24 +155,33 @@ def wrapped_once(case: Case) -> Iterator[Proposal]:
             link = _inner(evaluate(place, case.program.namespace), case)
             if len(inside) != 1 or not link or not _is_called_through(case, link):
                 continue
-            if kind := _class_in_words(case, place, node.value):
+            if kind := _class_in_words(case, source, node, place):
                 words = f"Wrap `{place}` once: only where it is no `{kind}` yet."
                 yield from case.under(words, source, node, f"if not isinstance({place}, {kind}):")
             words = f"Wrap what is inside `{place}`, not what the run before has wrapped already."
             yield from case.instead(words, source, inside[0], f'getattr({place}, "{link}", {place})')
 
 
-def _class_in_words(case: Case, place: str, call: ast.Call) -> str:
-    """Return the class of what *place* is, as the program can write it; empty if it cannot, or *call* differs by run.
+def _class_in_words(case: Case, source: SourceText, statement: ast.Assign, place: str) -> str:
+    """Return the class of what *place* is, as the notebook writes it; empty where to wrap once would not be the same.
 
-    A wrapper may have learned something, which the next one would begin anew.
+    A wrapper may have learned something, which the next one would begin anew. Where another argument differs by run,
+    or another cell has wrapped it once already, each run is to have its own.
     """
-    kind = type(evaluate(place, case.program.namespace))
-    others = [one for one in call.args if ast.unparse(one) != place]
-    given = ast.Call(call.func, others, call.keywords)
-    name = kind.__name__
-    is_known = evaluate(name, case.program.namespace) is kind
-    return name if is_known and is_given_the_same(given, case.bound_in_run() - {name_of(call.func)}) else ""
+    call, kind = statement.value, type(evaluate(place, case.program.namespace))
+    others = [one for one in getattr(call, "args", []) if source.text_of(one) != place]
+    others += [word.value for word in getattr(call, "keywords", [])]
+    changing = case.bound_in_run() | local_names(source.function_of(statement))
+    is_same = all(isinstance(one, ast.Constant) or getattr(one, "id", None) not in {None, *changing} for one in others)
+    begun = (
+        node for one in case.sources if one is not source for node in one.tree.body if isinstance(node, ast.Assign)
+    )
+    is_wrapped = any(
+        ast.unparse(node.targets[0]) == place and kind.__name__ in ast.unparse(node.value) for node in begun
+    )
+    is_known = evaluate(kind.__name__, case.program.namespace) is kind
+    is_notebooks = kind.__module__ == case.program.namespace.get("__name__")
+    return kind.__name__ if is_known and is_notebooks and is_same and not is_wrapped else ""
 
 
 def _is_programs(place: ast.expr, function: ast.AST) -> bool:

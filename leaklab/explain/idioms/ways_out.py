@@ -18,12 +18,12 @@ from leaklab.cure.ends import (
     definition_of,
     end_of,
     kept_name,
-    own_way,
     receiver_of,
 )
 from leaklab.cure.live import MISSING, evaluate, needs_nothing
 from leaklab.cure.source import FUNCTIONS, Proposal, SourceText
 from leaklab.explain.counterparts import lets_go
+from leaklab.explain.idioms.own_entries import own_way
 from leaklab.explain.idioms.windows import newest_read
 from leaklab.lines.syntax import assigned
 from leaklab.runtime.objects import class_dict, mro_of

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from leaklab.cure.case import Case, Store, is_adding, last_name, name_of, rounded, store_of
+from leaklab.cure.ends import at_end_of
 from leaklab.cure.live import MISSING
-from leaklab.cure.source import Patch, Proposal, SourceText
+from leaklab.cure.source import FUNCTIONS, Patch, Proposal, SourceText
 from leaklab.explain.idioms.tensors import Detachment
-from leaklab.runtime.objects import has_base, is_tensor, loaded_type, safe_len, type_name
+from leaklab.runtime.objects import has_base, is_exactly, is_tensor, loaded_type, safe_len, type_name
 
 _NEWEST = {
     "torch.Tensor": ("[-{n}:].clone()", "rows"), "numpy.ndarray": ("[-{n}:].copy()", "rows"),
@@ -73,8 +74,9 @@ def _is_emptied(source: SourceText, node: ast.expr) -> bool:
     )
 
 
-_RETURNING_NOTHING = frozenset({"clear", "remove", "discard", "__delitem__"})
-_DROPPING = _RETURNING_NOTHING | {"pop", "popleft", "popitem"}
+_RETURNING_NOTHING = frozenset({"clear", "discard", "__delitem__"})
+_DROPPING = _RETURNING_NOTHING | {"popleft"}
+"""None of them misses an entry that a change has dropped before, as ``pop(key)`` and ``remove(entry)`` would."""
 
 
 def _sources(case: Case, store: Store) -> Iterable[SourceText]:
@@ -347,6 +349,55 @@ def trimming(case: Case, place: str, held: Any, *, at_least: int = 0, wanted: in
     if is_queue:
         return [f"while {place}.qsize() > {n_kept}:", f"    {place}.get_nowait()"], n_kept
     return [], 0
+
+
+def emptied_by_end_of_pass(case: Case, store: Store) -> Iterator[Proposal]:
+    """Yield how the method that ends a pass over the data, ``on_validation_epoch_end``, empties what it has read.
+
+    Nothing else reads it, it is filled by another method, and what is computed of it there has no part of it.
+    """
+    reading = list(uses(case, store))
+    function = reading[0][0].function_of(reading[0][1]) if reading else None
+    if not isinstance(function, FUNCTIONS) or not _ENDS_A_PASS.search(function.name) or case.holder.endswith("]"):
+        return
+    source = reading[0][0]
+    is_there = all(one is source and source.function_of(node) is function for one, node in reading)
+    is_read = all(_is_computed_with(source, function, node) and name_of(node) == case.name for _one, node in reading)
+    is_filled_there = store.source is source and source.function_of(store.statement) is function
+    is_plain = is_exactly(case.held, (list, dict, set, collections.deque))
+    if not (is_there and is_read and is_plain) or is_filled_there or source.class_of(function) is None:
+        return
+    place, patch = source.text_of(reading[0][1]), case.patch()
+    if at_end_of(case, source, function, patch, [f"{place}.clear()"]):
+        words = f"Empty `{place}` where `{function.name}` has read it: the next pass has entries of its own."
+        yield from case.proposal(words, patch, emptied=(case.holder,))
+
+
+_PASSES = r"(?:epoch|pass|round|train|training|val|valid|validation|test|eval|evaluation|fit)"
+_ENDS_A_PASS = re.compile(rf"(?:^|_){_PASSES}_end$|^(?:on_)?(?:end|finish|finalize)_(?:of_)?(?:\w+_)?{_PASSES}$")
+
+
+def _is_computed_with(source: SourceText, function: ast.AST, node: ast.expr) -> bool:
+    """Return whether *function* goes through *node*, or gives it to what computes, and under no condition."""
+    statement, above = source.statement_of(node), source.parent(node)
+    if statement not in getattr(function, "body", []):
+        return False
+    if isinstance(above, ast.For):
+        return above is statement and above.iter is node
+    if isinstance(above, ast.comprehension):
+        made = source.parent(above)
+        above = source.parent(made) if isinstance(made, ast.GeneratorExp) else None
+        return isinstance(made, (ast.ListComp, ast.SetComp, ast.DictComp)) or _computes(source, above)
+    return _computes(source, above)
+
+
+def _computes(source: SourceText, node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Call) and _COMPUTING.match(source.text_of(node.func)) is not None
+
+
+_COMPUTING = re.compile(
+    r"(?:torch|np|numpy|statistics|math)\.[\w.]+$|(?:len|sum|min|max|any|all|sorted|list|tuple|float)$"
+)
 
 
 def newest_part(case: Case) -> Iterator[Proposal]:
