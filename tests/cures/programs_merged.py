@@ -194,7 +194,7 @@ for batch in data:
 """
 ODD = "import types, torch\nk, metas, outs = 1, [types.SimpleNamespace(step=3)], []\n"
 LIVE = """\
-import torch
+import time, torch
 class Table:
     def __init__(self):
         self.live = {}
@@ -206,7 +206,8 @@ table = Table()
 """
 CURED = {
     "a wrapper that is given something else in each run": (
-        GAINS, "now *= 0.9\nconfigure(now)\nrate = schedule.rate()", 'Scaled(getattr(schedule, "inner", schedule), gain)',
+        GAINS, "now *= 0.9\nconfigure(now)\nrate = schedule.rate()",
+        'Scaled(getattr(schedule, "inner", schedule), gain)',
     ),
     "numbers that begin again": (BATCHES, NUMBERED, "outs = []\nstep = 0"),
     "an index that is no literal": (ODD, "outs.append((metas[-k].step, torch.rand(9000)))", "del outs[:-5]"),
@@ -241,7 +242,9 @@ REFUSED = {
     "a variable that is there before the first run": (
         f"{AVERAGE}average = None", f"average = Average(net, opt)\n{STEP}", ("in globals()",),
     ),
-    "what another method takes out by its key": (LIVE, "table.start(id(object()) + len(table.live))", ("while len", "clear")),
+    "what another method takes out by its key": (
+        LIVE, "table.start(f'{time.time()}')", ("while len", "clear()"),
+    ),
     "a mask that is drawn anew": (NOISE, NOISY, ("is_parametrized",)),
     "snapshots by epoch": (SNAPSHOTS, "trainer.end_epoch()", ("while len", "clear()", "snapshots = {}")),
     "buffers by task": (

@@ -21,7 +21,7 @@ from leaklab.cure.edits import local_names, statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, SourceText
 from leaklab.explain.counterparts import OF_HANDLES, TASK_KINDS
-from leaklab.explain.idioms.windows import uses
+from leaklab.explain.idioms.windows import is_asked_elsewhere, uses
 from leaklab.lines.syntax import assigned
 from leaklab.model.cure import Change
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
@@ -61,6 +61,9 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
         kind = None if held is MISSING else _in_use(case, expression, held)
         if kind is not None:
             return f"it would drop {kind} that may be in use: `{expression}` holds {_n_in(held, kind)}"
+        stores = [store for store in case.stores if last_name(store.container_text) == last_name(expression)]
+        if held is case.held and any(is_asked_elsewhere(case, store) for store in stores):
+            return f"other code takes entries of `{expression}` by keys of its own"
         if held is not MISSING and (counter := _counter_of_record(case, expression)):
             return f"the code numbers by `{counter}` what it keeps in `{expression}`, as a record of all of it"
     return ""
