@@ -166,16 +166,15 @@ def _class_in_words(case: Case, source: SourceText, statement: ast.Assign, place
     """Return the class of what *place* is, as the notebook writes it; empty where to wrap once would not be the same.
 
     A wrapper may have learned something, which the next one would begin anew. Where another argument differs by run,
-    or another cell has wrapped it once already, each run is to have its own.
+    or it has been wrapped once already before the first run, each run is to have its own.
     """
     call, kind = statement.value, type(evaluate(place, case.program.namespace))
     others = [one for one in getattr(call, "args", []) if source.text_of(one) != place]
     others += [word.value for word in getattr(call, "keywords", [])]
     changing = case.bound_in_run() | local_names(source.function_of(statement))
     is_same = all(isinstance(one, ast.Constant) or getattr(one, "id", None) not in {None, *changing} for one in others)
-    begun = (
-        node for one in case.sources if one is not source for node in one.tree.body if isinstance(node, ast.Assign)
-    )
+    outside = (node for one in case.sources for node in one.tree.body if node is not statement)
+    begun = (node for node in outside if isinstance(node, ast.Assign))
     is_wrapped = any(
         ast.unparse(node.targets[0]) == place and kind.__name__ in ast.unparse(node.value) for node in begun
     )
