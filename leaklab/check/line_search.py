@@ -408,7 +408,8 @@ def _line_in_text(leak: Leak, sites: tuple[str, ...]) -> Iterator[str]:
     is_local = function.endswith("()") and is_expression(variable)
     expression = variable if is_local else leak.holder
     found = find_line(expression, function[:-2] if is_local else "") if is_expression(expression) else None
-    if found is not None and sites and not (expression.isidentifier() or expression in found.text):
-        return  # beside what was traced, an attribute of the same name may be another object's
-    if found is not None and not any(site.startswith((f"{found.place}:", f"{found.place} ")) for site in sites):
+    if found is None or any(site.startswith((f"{found.place}:", f"{found.place} ")) for site in sites):
+        return
+    # Beside what was traced, an attribute of the same name may be another object's.
+    if not sites or expression.isidentifier() or expression in found.text:
         yield f"{found.place}: {found.text}  # keeps it"

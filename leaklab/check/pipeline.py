@@ -299,6 +299,8 @@ def _look_early(session: CheckSession, phases: int) -> Generator[RunRequest, Ran
     is_wanted = is_wanted and session.collects  # where nobody collects, an explanation would free what piles up
     with measurement.meters.leaving_out():
         session.explained = None
+        if session.loop is not None:
+            session.loop.end_phase(phases)
         if judgement is None or not (judgement.growing and is_wanted):
             if phases == 1 and session.loop is None:
                 session.tell_piles()

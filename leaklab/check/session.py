@@ -149,6 +149,9 @@ class LoopRuns(Protocol):
             is_settled: Whether nothing grows, or what grows can be followed by its length when the check is over.
         """
 
+    def end_phase(self, phases_done: int) -> None:
+        """Hear that a phase has ended; no heap is frozen now."""
+
     def tells_after(self, phases_done: int) -> bool:
         """Return whether what grows is to be told already, while more runs are made."""
 

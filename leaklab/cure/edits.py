@@ -328,3 +328,17 @@ def local_names(function: ast.AST | None) -> set[str]:
         elif isinstance(node, FUNCTIONS) and node is not function:
             found.add(node.name)
     return found
+
+
+def own_names(function: ast.AST | None) -> set[str]:
+    """Return the variables of *function* that end with its call: those of `local_names` that it does not share."""
+    nodes = () if function is None else ast.walk(function)
+    shared = (node.names for node in nodes if isinstance(node, (ast.Global, ast.Nonlocal)))
+    return local_names(function).difference(*shared)
+
+
+def own_nodes(top: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of *top*, a function or a module, that are in none of the functions that it makes."""
+    inner = (one for one in ast.walk(top) if isinstance(one, FUNCTIONS) and one is not top)
+    inside = {node for one in inner for node in ast.walk(one)}
+    return (node for node in ast.walk(top) if node not in inside)

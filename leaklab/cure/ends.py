@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from leaklab.cure.case import Case, name_of
-from leaklab.cure.edits import local_names, with_names
+from leaklab.cure.edits import local_names, own_nodes, with_names
 from leaklab.cure.live import MISSING, attribute, evaluate, has_method
 from leaklab.cure.source import FUNCTIONS, Patch, SourceText
 
@@ -87,7 +87,7 @@ def at_end_of(
             patch.before(source, last, lines)
     else:
         patch.after(source, last, lines)
-    returns_before = any(isinstance(node, ast.Return) and node is not last for node in _own_nodes(function))
+    returns_before = any(isinstance(node, ast.Return) and node is not last for node in own_nodes(function))
     return Written.NOWHERE if returns_before else Written.AT_END
 
 
@@ -148,9 +148,10 @@ def _before_next(case: Case, source: SourceText, statement: ast.stmt, patch: Pat
 
 
 def _is_begun_elsewhere(case: Case, name: str) -> bool:
-    """Return whether another cell gives *name* a value: what stands there before the first run is something else."""
-    others = (source for source in case.sources if source is not case.cell)
-    return any(_binds(one, [name]) for source in others for one in source.tree.body)
+    """Return whether other code gives *name* a value of another kind, which then stands there before the first run."""
+    of_run = {ast.unparse(one) for one in case.run_body}
+    others = (one for source in case.sources if source is not case.cell for one in source.tree.body)
+    return any(_binds(one, [name]) and ast.unparse(one) not in of_run for one in others)
 
 
 def _binds(statement: ast.stmt, names: list[str]) -> bool:
@@ -165,15 +166,8 @@ def _binds(statement: ast.stmt, names: list[str]) -> bool:
 
 def _does_more(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt) -> bool:
     """Return whether anything is called in *function* after *statement*: else the hook would be gone before its use."""
-    calls = (node for node in _own_nodes(function) if isinstance(node, ast.Call))
+    calls = (node for node in own_nodes(function) if isinstance(node, ast.Call))
     return any(call.lineno > (statement.end_lineno or statement.lineno) for call in calls)
-
-
-def _own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes of *function* that are in none of the functions that it makes."""
-    inner = (one for one in ast.walk(function) if isinstance(one, FUNCTIONS) and one is not function)
-    inside = {node for one in inner for node in ast.walk(one)}
-    return (node for node in ast.walk(function) if node not in inside)
 
 
 def _is_callers(function: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> bool:

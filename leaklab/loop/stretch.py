@@ -115,10 +115,13 @@ class DoublingRuns:
         """Return the number of runs of the next phase, 0 if the check is over; None: as many as of any check."""
         if not self._n_first:
             return None
-        if phases_done > _TOLD_PHASES and self._noted:  # no heap is listed where nothing grows
-            self._gone_before |= self._lengths.gone(self._noted)
         wanted = _MOST_PHASES if is_open else _TOLD_PHASES if is_settled else _SURE_PHASES
         return 0 if phases_done >= wanted else runs_done + self._n_first
+
+    def end_phase(self, phases_done: int) -> None:
+        """Note which places are gone while the loop goes on, behind the look that was told last."""
+        if self._n_first and phases_done > _TOLD_PHASES and not self.has_ended:
+            self._gone_before |= self._lengths.gone(self._noted)
 
     def tells_after(self, phases_done: int) -> bool:
         """Return whether what grows is to be told already: at four times the steps; at twice it is noted."""

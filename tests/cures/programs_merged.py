@@ -56,13 +56,17 @@ class Plot:
     def leave(self):
         theme.watchers.remove(self.paint)
 """
-SESSION = """\
+LEASE = """\
 import contextlib, torch
 @contextlib.contextmanager
 def lease(n):
     block = torch.ones(n)
     yield block
     block.zero_()
+"""
+SESSION = (
+    LEASE
+    + """\
 class Session:
     def __init__(self):
         self.leases, self.n = contextlib.ExitStack(), 0
@@ -72,6 +76,7 @@ class Session:
         self.leases.close()
 session = Session()
 """
+)
 NOISE = """\
 import torch
 from torch.nn.utils import parametrize

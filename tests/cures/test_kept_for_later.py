@@ -46,13 +46,9 @@ canvas = FigureCanvasAgg(Figure())
 def on_key(weights):
     return canvas.mpl_connect("key_press_event", lambda event: weights.mean())
 """
-POOL = """\
-import contextlib, torch
-@contextlib.contextmanager
-def lease(n):
-    block = torch.ones(n)
-    yield block
-    block.zero_()
+POOL = (
+    programs_merged.LEASE
+    + """\
 class Pool:
     def __init__(self):
         self.leases = contextlib.ExitStack()
@@ -60,6 +56,7 @@ class Pool:
         return self.leases.enter_context(lease(9000))
 pool = Pool()
 """
+)
 FRAMES = """\
 import sys, torch
 spots = []

@@ -14,14 +14,14 @@ import types
 import weakref
 from collections import UserDict, deque
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from leaklab.cure.case import Case, last_name, name_of
-from leaklab.cure.edits import local_names, statements_in
+from leaklab.cure.edits import own_names, own_nodes, statements_in
 from leaklab.cure.live import MISSING, evaluate, has_method
-from leaklab.cure.source import FUNCTIONS, SourceText
+from leaklab.cure.source import SourceText
 from leaklab.explain.counterparts import OF_HANDLES, TASK_KINDS
-from leaklab.explain.idioms.windows import is_asked_elsewhere, uses
+from leaklab.explain.idioms.windows import OF_THE_NEWEST, is_asked_elsewhere, uses
 from leaklab.lines.syntax import assigned
 from leaklab.model.cure import Change
 from leaklab.runtime.containers import entries_in, first_items, newest_items, newest_pairs
@@ -107,24 +107,19 @@ def _is_less(value: ast.expr, target: str) -> bool:
 def _counter_of_record(case: Case, expression: str) -> str:
     """Return the counter by which code numbers what it puts into *expression*; empty where it does not, or reads it."""
     name = last_name(expression)
-    if _ONE_OF_MANY.search(name):
+    if OF_THE_NEWEST.search(name) or _OF_SOME.search(name):
         return ""
     for store in case.stores:
         if last_name(store.container_text) != name or any(uses(case, store)):
             continue
-        keys = [one.slice for one in ast.walk(store.statement) if _is_key_of(one, store.source, name)]
-        if counter := counter_in(case, store.source, [*keys, *([] if store.value is None else [store.value])]):
+        keys = [one.slice for one in getattr(store.statement, "targets", ()) if isinstance(one, ast.Subscript)]
+        if counter := counter_in(case, store.source, [*keys, *filter(None, [store.value])]):
             return counter
     return ""
 
 
-def _is_key_of(node: ast.AST, source: SourceText, name: str) -> TypeGuard[ast.Subscript]:
-    is_set = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-    return is_set and isinstance(node, ast.Subscript) and last_name(source.text_of(node.value)) == name
-
-
-_ONE_OF_MANY = re.compile(r"(^|_)(best|last|latest|newest|current|prev|previous|recent|cache)(_|$)", re.IGNORECASE)
-"""Names of what is not to be kept as a whole."""
+_OF_SOME = re.compile(r"(?:^|_)(?:recent|cache)(?:_|$)", re.IGNORECASE)
+"""Names of what is not to be kept as a whole, besides those of one thing."""
 
 
 def counter_in(case: Case, source: SourceText, written: Sequence[ast.expr]) -> str:
@@ -135,25 +130,19 @@ def counter_in(case: Case, source: SourceText, written: Sequence[ast.expr]) -> s
     """
     function = source.function_of(written[0]) if written else None
     owner = source.class_of(function) if function is not None else None
-    counted = {source.text_of(one.target) for one in ast.walk(owner or source.tree) if _counts(one)}
-    again = {source.text_of(target) for target in _set_to_numbers(function or source.tree)}
+    # Not as they are written: before Python 3.12 the parts of an f-string have no places of their own.
+    counted = {ast.unparse(target) for target in _counted_in(owner or source.tree)}
+    again = {ast.unparse(target) for target in _set_to_numbers(function or source.tree)}
     for one in _parts(source, written, function):
-        text = source.text_of(one)
+        text = ast.unparse(one)
         if isinstance(one, ast.Call) and name_of(one.func) == "next" and len(one.args) == 1:
-            text = source.text_of(one.args[0])
+            text = ast.unparse(one.args[0])
             is_counter = type(_value_of(case, text)) is itertools.count
         else:
-            is_counter = text in counted - again - _own_names(function) and type(_value_of(case, text)) is int
+            is_counter = text in counted - again - own_names(function) and type(_value_of(case, text)) is int
         if is_counter:
             return text
     return ""
-
-
-def _own_names(function: ast.AST | None) -> set[str]:
-    """Return the variables of *function* that end with its call."""
-    nodes = () if function is None else ast.walk(function)
-    shared = (one.names for one in nodes if isinstance(one, (ast.Global, ast.Nonlocal)))
-    return local_names(function).difference(*shared)
 
 
 def _value_of(case: Case, text: str) -> object:
@@ -165,17 +154,16 @@ def _value_of(case: Case, text: str) -> object:
 
 def _set_to_numbers(top: ast.AST) -> Iterator[ast.expr]:
     """Yield what the code of *top* sets to a number: a counter begins again there."""
-    inner = {part for one in ast.walk(top) if isinstance(one, FUNCTIONS) and one is not top for part in ast.walk(one)}
+    for node in own_nodes(top):
+        if isinstance(node, ast.Assign):
+            yield from (target for target, value in assigned(node) if isinstance(value, ast.Constant))
+
+
+def _counted_in(top: ast.AST) -> Iterator[ast.expr]:
+    """Yield what the code of *top* counts: ``step += 1``."""
     for node in ast.walk(top):
-        if node in inner or not isinstance(node, ast.Assign):
-            continue
-        yield from (target for target, value in assigned(node) if isinstance(value, ast.Constant))
-
-
-def _counts(node: ast.AST) -> TypeGuard[ast.AugAssign]:
-    """Return whether *node* is ``step += 1``."""
-    is_one = isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Constant) and node.value.value == 1
-    return is_one and isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add)
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and ast.unparse(node.value) == "1":
+            yield node.target
 
 
 def _parts(source: SourceText, written: Sequence[ast.expr], function: ast.AST | None) -> Iterator[ast.expr]:

@@ -166,7 +166,7 @@ def one_name(case: Case) -> Iterator[Proposal]:
     """Yield how what is registered under a new name by every run is registered under one name.
 
     Not models that are variables: a trained one is a result, which only its owner can do without. What the names number
-    by a counter, ``fisher_3`` of the third task, is meant to be kept beside the others, and is not tried.
+    by a counter, ``fisher_3`` of the third task, is meant to be kept beside the others: there it cures nothing.
     """
     for store in case.stores:
         for node in ast.walk(store.statement):
@@ -187,9 +187,7 @@ def one_name(case: Case) -> Iterator[Proposal]:
                 for one in _alike(store.source, named):
                     patch.replace(store.source, one, f'"{name}"')
                 counter = "" if is_shared else counter_in(case, store.source, [named])
-                drops = (
-                    f"the code numbers by `{counter}` what it registers, so that all of it is kept" if counter else ""
-                )
+                drops = f"the code numbers by `{counter}` what it registers, as a record of all" if counter else ""
                 yield from (replace(one, drops=drops) for one in case.proposal(words, patch))
                 return
 

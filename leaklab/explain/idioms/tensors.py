@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaklab.cure.case import Case, Store
-from leaklab.cure.edits import local_names
+from leaklab.cure.edits import local_names, own_names
 from leaklab.cure.live import MISSING, attribute, evaluate, newest
 from leaklab.cure.source import Patch, Proposal, SourceText
 from leaklab.explain.idioms.advice import Advice, clearing, is_users, named, place_words, written
@@ -186,8 +186,7 @@ def _class_in_words(case: Case, source: SourceText, statement: ast.Assign, place
 def _is_programs(place: ast.expr, function: ast.AST) -> bool:
     """Return whether no name in *place*, which *function* sets, is a variable of its own."""
     names = {node.id for node in ast.walk(place) if isinstance(node, ast.Name)}
-    shared = (node.names for node in ast.walk(function) if isinstance(node, ast.Global))
-    return names.isdisjoint(local_names(function).difference(*shared))
+    return names.isdisjoint(own_names(function))
 
 
 def _is_called_through(case: Case, link: str) -> bool:

@@ -152,10 +152,10 @@ def _n_wanted(case: Case, store: Store) -> int:
     """Return how many entries the code wants by its words: one of what it calls the best or the last; 0 for others."""
     if is_made_again(case, store):
         return 0
-    return int(bool(_THE_NEWEST.search(last_name(store.container_text))))
+    return int(bool(OF_THE_NEWEST.search(last_name(store.container_text))))
 
 
-_THE_NEWEST = re.compile(r"(?:^|_)(best|last|latest|newest|current|prev|previous)(?:_|$)")
+OF_THE_NEWEST = re.compile(r"(?:^|_)(best|last|latest|newest|current|prev|previous)(?:_|$)")
 
 
 def is_asked_elsewhere(case: Case, store: Store) -> bool:
@@ -396,8 +396,9 @@ def _computes(source: SourceText, node: ast.AST | None) -> bool:
 
 
 _COMPUTING = re.compile(
-    r"(?:torch|np|numpy|statistics|math)\.[\w.]+$|(?:len|sum|min|max|any|all|sorted|list|tuple|float)$"
+    r"(?:torch|np|numpy|statistics|math)\.(?:\w+\.)*[a-z]\w*$|(?:len|sum|min|max|any|all|sorted|list|tuple|float)$"
 )
+"""No classes: a dataset or an iterator that is made of a list reads of it later."""
 
 
 def newest_part(case: Case) -> Iterator[Proposal]:
