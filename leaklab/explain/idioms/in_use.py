@@ -65,7 +65,7 @@ def dropped(case: Case, emptied: tuple[str, ...]) -> str:
         if held is case.held and any(is_asked_elsewhere(case, store) for store in stores):
             return f"other code takes entries of `{expression}` by keys of its own"
         if held is not MISSING and (counter := _counter_of_record(case, expression)):
-            return f"the code numbers by `{counter}` what it keeps in `{expression}`, as a record of all of it"
+            return f"`{expression}` is a record that the code numbers by `{counter}`, and parts of it would be gone"
     return ""
 
 

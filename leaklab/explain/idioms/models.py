@@ -187,7 +187,11 @@ def one_name(case: Case) -> Iterator[Proposal]:
                 for one in _alike(store.source, named):
                     patch.replace(store.source, one, f'"{name}"')
                 counter = "" if is_shared else counter_in(case, store.source, [named])
-                drops = f"the code numbers by `{counter}` what it registers, as a record of all" if counter else ""
+                drops = (
+                    f"the code numbers what it registers by `{counter}`, and the earlier ones would be gone"
+                    if counter
+                    else ""
+                )
                 yield from (replace(one, drops=drops) for one in case.proposal(words, patch))
                 return
 
